@@ -60,6 +60,8 @@ MIGRATIONS = (
         name TEXT NOT NULL UNIQUE,
         gpus INTEGER NOT NULL
     );
+    CREATE TABLE cluster (name TEXT NOT NULL);  -- one row
+    INSERT INTO cluster VALUES (lower(hex(randomblob(4))));
     """,
 )
 COLUMNS = Job.__struct_fields__
@@ -125,6 +127,11 @@ class Journal:
     def note(self, event: Event) -> None:
         with self._transaction():
             self._database.execute(ADD_EVENT, event)
+
+    def cluster(self) -> str:
+        """Return a name that no other journal has: engines find what runs by it."""
+        (name,) = self._database.execute("SELECT name FROM cluster").fetchone()
+        return str(name)
 
     def nodes(self) -> dict[str, int]:
         return dict(self._database.execute("SELECT name, gpus FROM nodes ORDER BY number"))

@@ -38,7 +38,6 @@ class Service:
 
     def __init__(
         self,
-        cluster: str,
         journal: Journal,
         engine: Engine,
         clock: Callable[[], float],
@@ -47,9 +46,10 @@ class Service:
         rules: GangRules,
         bounds: Bounds = Bounds(),  # noqa: B008 (it cannot change)
     ) -> None:
-        """`rules` have `told`. `clock` returns Unix time."""
+        """`engine` is one of the journal's cluster, and `rules` have `told`. `clock` returns Unix
+        time."""
         self._journal, self._engine, self._clock, self._bounds = journal, engine, clock, bounds
-        self._acts = Acts(cluster, engine, bounds.beat)
+        self._acts = Acts(journal.cluster(), engine, bounds.beat)
         self._records = Records(journal)
         self._most = journal.nodes()
         self._gangs = Gangs(self._most, policy, rules)

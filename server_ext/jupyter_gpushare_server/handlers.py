@@ -56,6 +56,7 @@ STATUS = {
     "unknown_route": 404,
     "unknown_session": 404,
     "unknown_device": 404,
+    "unknown_job": 404,
     "does_not_fit": 409,
     "limit": 429,
     "quota": 429,

@@ -1,6 +1,6 @@
 """A service of a cluster as a process of its own, which kills itself.
 
-    python -m tests.cluster.serving SITE CLUSTER [POINT]
+    python -m tests.cluster.serving SITE [POINT]
 
 It submits the jobs of SITE/jobs.json, each once the one before it has computed, and ends when all
 of them are over. It is killed at POINT: after the event of that name is in the journal; `launched`:
@@ -110,13 +110,14 @@ def submit(service: Service, journal: Journal, site: Path, wishes: Iterable[Wish
     return all(states)
 
 
-def main(site: Path, cluster: str, name: str = "") -> None:
+def main(site: Path, name: str = "") -> None:
     point, is_over = Point(name), Flag()
     wishes = [Wish(*wish) for wish in json.loads((site / "jobs.json").read_text())]
-    journal, engine = MortalJournal(site / "cluster.sqlite", point), MortalEngine(cluster, point)
+    journal = MortalJournal(site / "cluster.sqlite", point)
+    engine = MortalEngine(journal.cluster(), point)
 
     def make() -> Service:
-        return Service(cluster, journal, engine, time.time, rules=RULES, bounds=QUICK)
+        return Service(journal, engine, time.time, rules=RULES, bounds=QUICK)
 
     def tell(service: Service) -> None:
         assert service.is_valid() == ""

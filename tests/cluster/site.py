@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import threading
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -11,6 +11,7 @@ from jupyter_gpushare._core import GangRules
 from jupyter_gpushare.cluster import generation
 from jupyter_gpushare.cluster.engines.engine import Lease, Node, Start, Status
 from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
+from jupyter_gpushare.cluster.engines.timeout import EngineWithTimeout
 from jupyter_gpushare.cluster.jobs import Job, Spec
 from jupyter_gpushare.cluster.journal import Event, Journal
 from jupyter_gpushare.cluster.service import Service
@@ -30,6 +31,9 @@ class Troubled(LocalEngine):
     def __init__(self, cluster: str, nodes: str) -> None:
         super().__init__(cluster, declared(nodes))
         self.is_away = False
+        self.answers = threading.Event()  # else it hangs
+        self.answers.set()
+        self.starts_after = 0.0  # seconds
         self.refuses = False  # to start, and does not say so
         self.forgets = False  # the answer to a start
         self.is_cut_short = False  # in a start: the first node alone has a launcher
@@ -50,6 +54,7 @@ class Troubled(LocalEngine):
         if self.is_full:
             self._pending.add(lease := Lease(start.job, start.generation, start.name))
             return lease
+        time.sleep(self.starts_after)
         if self.is_cut_short:
             start = start._replace(where=dict([*start.where.items()][:1]))
         lease = super().start(start)
@@ -75,6 +80,7 @@ class Troubled(LocalEngine):
         return {lease: self.statuses.get(lease.job, found[lease]) for lease in found}
 
     def _answer(self) -> None:
+        self.answers.wait()
         if self.is_away:
             raise EngineUnavailable("no answer")
 
@@ -84,18 +90,17 @@ class Site:
 
     def __init__(self, path: Path, nodes: str = "n0=2 n1=2") -> None:
         self.path = path
-        self.cluster = f"test-{secrets.token_hex(4)}"
-        self.engine = Troubled(self.cluster, nodes)
         self.rules = GangRules(told=True, tick=0, thresholds=[1.0])
         self.bounds = QUICK
+        self.answer_seconds = 60.0
         self.journal = Journal(path / "cluster.sqlite")
+        self.engine = Troubled(self.journal.cluster(), nodes)
         self.service = self.made()
         self.service.step()
 
     def made(self) -> Service:
-        return Service(
-            self.cluster, self.journal, self.engine, time.time, rules=self.rules, bounds=self.bounds
-        )
+        engine = EngineWithTimeout(self.engine, self.answer_seconds)
+        return Service(self.journal, engine, time.time, rules=self.rules, bounds=self.bounds)
 
     def restart(self) -> None:
         """As after a kill: only the journal, the directories and the processes are left."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare.cluster.engines.engine import PART
 from jupyter_gpushare.cluster.jobs import Job, Spec
 from jupyter_gpushare.cluster.journal import MIGRATIONS, Event, Journal
 from jupyter_gpushare.errors import LimitExceeded
@@ -110,3 +111,16 @@ def test_a_row_has_a_column_for_each_field_of_a_job(journal: Journal, path: Path
     with sqlite3.connect(path) as database:
         columns = [row[1] for row in database.execute("PRAGMA table_info(jobs)")]
     assert sorted(columns) == sorted(Job.__struct_fields__)
+
+
+def test_each_journal_has_a_cluster_of_its_own(path: Path, tmp_path: Path) -> None:
+    """Else a service would end what another one has started."""
+    journal, other = Journal(path), Journal(tmp_path / "other" / "cluster.sqlite")
+    name = journal.cluster()
+    assert PART.fullmatch(name)
+    assert name != other.cluster()
+    journal.close()
+    other.close()
+    again = Journal(path)
+    assert again.cluster() == name
+    again.close()

@@ -4,7 +4,6 @@ twice. Its jobs do not notice, and each of their iterations is computed once."""
 from __future__ import annotations
 
 import json
-import secrets
 import signal
 import subprocess
 import sys
@@ -35,14 +34,16 @@ class Killed:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.cluster = f"test-{secrets.token_hex(4)}"
+        journal = Journal(path / "cluster.sqlite")
+        self.cluster = journal.cluster()
+        journal.close()
         for id, count in COUNTS.items():
             made(path / "jobs" / id, count, STEP)
         (path / "jobs.json").write_text(json.dumps(WISHES))
 
     def serve(self, point: str = "") -> int:
         """Return how the process ended: 0 once all jobs are over."""
-        command = [sys.executable, "-m", "tests.cluster.serving", str(self.path), self.cluster]
+        command = [sys.executable, "-m", "tests.cluster.serving", str(self.path)]
         return subprocess.run([*command, point], cwd=ROOT, check=False, timeout=120).returncode
 
     def check(self) -> None:

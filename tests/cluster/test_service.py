@@ -219,7 +219,7 @@ def test_a_gang_that_has_lost_a_rank_is_ended_whole_and_goes_on(site: Site) -> N
 
 def ranks_of(site: Site, id: str, number: int) -> list[psutil.Process]:
     """The first processes of a generation that its launchers have started."""
-    name = f"gs.{site.cluster}.{id}.g{number}"
+    name = f"gs.{site.journal.cluster()}.{id}.g{number}"
     found = []
     for process in psutil.process_iter():
         try:
@@ -316,7 +316,11 @@ def stopped(site: Site) -> list[int]:
 
 def is_of(process: psutil.Process, site: Site, number: int) -> bool:
     try:
-        return process.environ().get("GPUSHARE_LEASE", "").endswith(f"{site.cluster}.a.g{number}")
+        return (
+            process.environ()
+            .get("GPUSHARE_LEASE", "")
+            .endswith(f"{site.journal.cluster()}.a.g{number}")
+        )
     except (psutil.Error, OSError):
         return False
 
@@ -344,10 +348,10 @@ def test_what_is_given_up_is_killed_once_its_node_answers(site: Site) -> None:
 
 def test_a_job_that_finds_no_room_waits_and_costs_a_number(site: Site, make_job: Makes) -> None:
     """Another program has taken the GPUs after the engine was asked for its nodes."""
-    neighbor = Troubled(f"{site.cluster}-2", "n0=2 n1=2")
+    neighbor = Troubled(f"{site.journal.cluster()}-2", "n0=2 n1=2")
     other = make_job(sys.executable, "-c", BEGETS, name="other")
     opened(other, n0=2)
-    taken = neighbor.start(Start(f"{site.cluster}-2", "other", 1, other, {"n0": 2}))
+    taken = neighbor.start(Start(f"{site.journal.cluster()}-2", "other", 1, other, {"n0": 2}))
     pids(other)
     site.engine.said = {"n0": Node(2), "n1": Node(2)}
     job = site.submit("a", 5, STEP, gpus=3)
@@ -376,6 +380,34 @@ def test_an_engine_that_does_not_answer_changes_nothing(site: Site) -> None:
     assert site.state("b") == "queued"
     site.engine.is_away = False
     site.until_state(b="done")
+
+
+def test_people_can_submit_and_cancel_while_the_engine_hangs(site: Site) -> None:
+    site.answer_seconds = 0.1
+    site.restart()
+    job = site.submit("a", 20, STEP)
+    site.until(lambda: site.computes("a"))
+    site.engine.answers.clear()
+    for _ in range(3):
+        site.service.step()
+    site.submit("b", 5, STEP)
+    site.submit("c", 5, STEP)
+    site.service.cancel("c")
+    assert (site.state("b"), site.state("c")) == ("queued", "cancelled")
+    site.engine.answers.set()
+    site.until_state(a="done", b="done")
+    assert is_whole(job, 20)
+
+
+def test_a_start_that_lasts_too_long_is_found(site: Site) -> None:
+    site.answer_seconds = 0.1
+    site.restart()
+    site.engine.starts_after = 0.3
+    job = site.submit("a", 20, STEP, gpus=4)
+    site.until_state(a="done")
+    assert "adopted" in site.events("a")
+    assert site.job("a").generation == 1
+    assert is_whole(job, 20)
 
 
 def test_a_start_whose_answer_is_lost_is_found(site: Site) -> None:

@@ -1,0 +1,64 @@
+"""An engine whose verbs end in time: while one of them hangs, the service of a cluster goes on with
+what it knows, and people can submit and cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, TimeoutError
+from threading import Thread
+from typing import TypeVar
+
+from ...errors import EngineUnavailable
+from .engine import Engine, Lease, Node, Start, Status
+
+ANSWER_SECONDS = 10.0
+Answer = TypeVar("Answer")
+
+
+class EngineWithTimeout:
+    """Asks `engine` one thing at a time. A verb that is not over after `seconds` raises
+    EngineUnavailable, and is over some time later: a generation that it starts then is found by
+    `adopt`, and does nothing where it was closed meanwhile. Until then no other verb is begun, and
+    each one raises EngineUnavailable at once."""
+
+    def __init__(self, engine: Engine, seconds: float = ANSWER_SECONDS) -> None:
+        self._engine = engine
+        self._seconds = seconds
+        self._last: Future[object] | None = None
+
+    def nodes(self) -> Mapping[str, Node]:
+        return self._ask(self._engine.nodes)
+
+    def start(self, start: Start) -> Lease:
+        return self._ask(lambda: self._engine.start(start))
+
+    def ask_yield(self, lease: Lease) -> None:
+        self._ask(lambda: self._engine.ask_yield(lease))
+
+    def kill(self, lease: Lease) -> None:
+        self._ask(lambda: self._engine.kill(lease))
+
+    def poll(self, leases: Collection[Lease]) -> Mapping[Lease, Status]:
+        return self._ask(lambda: self._engine.poll(leases))
+
+    def adopt(self) -> Collection[Lease]:
+        return self._ask(self._engine.adopt)
+
+    def _ask(self, verb: Callable[[], Answer]) -> Answer:
+        if self._last is not None and not self._last.done():
+            raise EngineUnavailable("the engine has not answered yet what it was asked before")
+        answer: Future[Answer] = Future()
+        self._last = answer  # type: ignore[assignment]  # only whether it is done is looked at
+        Thread(target=_answer, args=(answer, verb), daemon=True).start()
+        try:
+            return answer.result(self._seconds)
+        except TimeoutError:
+            raise EngineUnavailable(f"the engine has not answered in {self._seconds:g} s") from None
+
+
+def _answer(to: Future[Answer], verb: Callable[[], Answer]) -> None:
+    """In a thread that may hang: the process ends without it."""
+    try:
+        to.set_result(verb())
+    except BaseException as error:
+        to.set_exception(error)
