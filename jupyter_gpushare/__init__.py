@@ -16,13 +16,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
+from .client.jobs.job import Job, submit
 from .client.session import Session
 from .client.sharing import iterations, session, turn  # `session` is the function, not its module
 
 if TYPE_CHECKING:
     from .simulator.simulate import simulate
 
-__all__ = ["Session", "__version__", "iterations", "session", "simulate", "turn"]
+__all__ = ["Job", "Session", "__version__", "iterations", "session", "simulate", "submit", "turn"]
 
 
 def __getattr__(name: str) -> Any:

@@ -70,6 +70,12 @@ class UnknownJob(GpuShareError):
     code = "unknown_job"
 
 
+class JobFailed(GpuShareError):
+    """The job has ended, and not as it should; the text says why."""
+
+    code = "job_failed"
+
+
 class DoesNotFit(GpuShareError):
     """The demand is larger than the whole device; waiting would not help."""
 
@@ -129,6 +135,7 @@ BY_CODE: dict[str, type[GpuShareError]] = {
         UnknownDevice,
         UnknownSession,
         UnknownJob,
+        JobFailed,
         DoesNotFit,
         OverQuota,
         NoRoom,

@@ -43,6 +43,10 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def clock(unix: float) -> str:
     """Return the time of day on this machine's clock: ``10:00``."""
     return time.strftime("%H:%M", time.localtime(unix))

@@ -233,6 +233,30 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             " turn; at the end of a turn it reports after a tenth of this time"
         ),
     ] = 0.5
+    cluster_socket: Annotated[
+        str,
+        Meta(
+            description="Unix socket of the service that runs jobs; empty: cluster.sock beside the"
+            " broker's"
+        ),
+    ] = ""
+    cluster_directory: Annotated[
+        str,
+        Meta(
+            description="directory of jobs and of their journal; empty: in the user's state"
+            " directory"
+        ),
+    ] = ""
+    cluster_nodes: Annotated[
+        str,
+        Meta(
+            description="nodes for jobs and the GPUs of each, like here=4; empty: this machine with"
+            " its GPUs, or with one where it has none"
+        ),
+    ] = ""
+    cluster_look_seconds: Annotated[
+        float, Positive, Meta(description="interval at which the service of jobs looks at them")
+    ] = 1.0
     max_sessions: Annotated[
         int, Positive, Meta(description="sessions that one broker admits at most")
     ] = 20_000
@@ -307,6 +331,24 @@ def socket_path(settings: Settings) -> Path:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fallback in /tmp is checked to be the user's own
         return Path(platformdirs.user_runtime_dir("jupyter-gpushare")) / "broker.sock"
+
+
+def cluster_socket_path(settings: Settings) -> Path:
+    """Return where the service of the user's cluster listens: the setting, else beside the
+    broker."""
+    if settings.cluster_socket:
+        return Path(settings.cluster_socket)
+    return socket_path(settings).with_name("cluster.sock")
+
+
+def cluster_directory(settings: Settings) -> Path:
+    """Return where jobs and their journal are kept: the setting, else in the user's state
+    directory."""
+    if settings.cluster_directory:
+        return Path(settings.cluster_directory)
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir("jupyter_gpushare")) / "cluster"
 
 
 def accounts_path(settings: Settings) -> Path:

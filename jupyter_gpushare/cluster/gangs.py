@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from .._core import ClusterQueue, Gang, GangProgress, GangRules
 from ..errors import DoesNotFit
+from ..format import counted
 from .jobs import Job
 
 # What a journal keeps of a gang. What it holds, and whether it waits, follows from its job.
@@ -29,6 +30,7 @@ class Gangs:
 
     def __init__(self, nodes: Mapping[str, int], policy: str, rules: GangRules) -> None:
         self._names = [*nodes]
+        self._most = nodes
         self._queue = ClusterQueue([*nodes.values()], policy, rules)
 
     def __contains__(self, id: str) -> bool:
@@ -57,8 +59,14 @@ class Gangs:
         """Raises DoesNotFit where the nodes could never hold it, at their largest."""
         try:
             self._queue.request(now, gang_of(job))
-        except ValueError as error:
-            raise DoesNotFit(str(error)) from None
+        except ValueError:
+            raise DoesNotFit(
+                f"a job of {wish_of(job)} never fits: {self._nodes_at_most()}"
+            ) from None
+
+    def _nodes_at_most(self) -> str:
+        sizes = [f"{name} {gpus}" for name, gpus in self._most.items()]
+        return f"the nodes have at most {', '.join(sizes)}" if sizes else "there is no node"
 
     def served(self, now: float, job: Job, seconds: float) -> None:
         self._queue.served(now, job.id, seconds * job.spec.gpus)
@@ -94,6 +102,11 @@ class Gangs:
 
     def _place(self, devices: Iterable[int]) -> dict[str, int]:
         return {name: count for name, count in zip(self._names, devices, strict=False) if count}
+
+
+def wish_of(job: Job) -> str:
+    gpus = counted(job.spec.gpus, "GPU")
+    return f"{gpus} on {counted(job.spec.nodes, 'node')}" if job.spec.nodes else gpus
 
 
 def gang_of(job: Job) -> Gang:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from ..wire.jobs import MOST_GPUS
 from .generation import FENCED, YIELDED
 
 State = Literal[
@@ -24,7 +25,6 @@ State = Literal[
 ACTIVE = frozenset(("starting", "running", "yielding", "ending"))
 OVER = frozenset(("done", "failed", "cancelled"))
 
-MOST_GPUS = 1_000_000
 MOST_LOSSES = 3  # one after the other, without a newer checkpoint
 NO_ROOM = "no room"
 NOT_STARTED = "not started"

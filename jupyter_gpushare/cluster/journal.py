@@ -140,6 +140,11 @@ class Journal:
         """Jobs that are not over, in the order in which they were submitted."""
         return self._jobs(f"WHERE state NOT IN ({', '.join('?' * len(OVER))})", sorted(OVER))
 
+    def newest(self, count: int) -> list[Job]:
+        """Jobs that are over, too, in the order in which they were submitted."""
+        newest = "SELECT rowid FROM jobs ORDER BY submitted DESC, rowid DESC LIMIT ?"
+        return self._jobs(f"WHERE rowid IN ({newest})", (count,))
+
     def job(self, id: str) -> Job | None:
         return next(iter(self._jobs("WHERE id = ?", (id,))), None)
 
@@ -147,7 +152,7 @@ class Journal:
         rows = self._database.execute("SELECT * FROM events WHERE job = ? ORDER BY rowid", (job,))
         return [Event(*row) for row in rows]
 
-    def _jobs(self, condition: str, given: Iterable[str]) -> list[Job]:
+    def _jobs(self, condition: str, given: Iterable[str | int]) -> list[Job]:
         query = f"SELECT {', '.join(COLUMNS)} FROM jobs {condition} ORDER BY submitted, rowid"
         return [job_of(row) for row in self._database.execute(query, tuple(given))]
 

@@ -98,10 +98,11 @@ class Launcher:
     def _start(self) -> int | None:
         """Start the ranks. Return a status where that cannot be."""
         spec = generation.read(self._job / "job.json") or {}
-        work = self._job / "work"
-        work.mkdir(mode=0o700, exist_ok=True)
+        work = Path(spec.get("work") or self._job / "work")
+        if work.parent == self._job:
+            work.mkdir(mode=0o700, exist_ok=True)
         with open(self._directory / f"log.{self._node}", "ab") as log:
-            environments = list(self._environments(spec.get("ranks") == "gpu"))
+            environments = list(self._environments(spec))
             try:
                 for one in environments:
                     self._ranks.append(start(spec["command"], one, work, log))
@@ -110,11 +111,12 @@ class Launcher:
                 return CANNOT_RUN
         return None
 
-    def _environments(self, has_one_for_each_gpu: bool) -> Iterator[dict[str, str]]:
-        place = place_of(self._node, self._word, has_one_for_each_gpu)
+    def _environments(self, spec: dict[str, Any]) -> Iterator[dict[str, str]]:
+        place = place_of(self._node, self._word, spec.get("ranks") == "gpu")
         resume = self._word.resume and str(self._job / self._word.resume)
         shared = {
             **os.environ,
+            **spec.get("environment", {}),
             **self._meeting_point(),
             "GPUSHARE_JOB": str(self._job),
             "GPUSHARE_GENERATION": str(self._number),

@@ -1,30 +1,54 @@
-"""Step after step of a service, each with what people have asked for since the last one."""
+"""Step after step of a service, and between two of them what people ask."""
 
 from __future__ import annotations
 
 import sqlite3
 import sys
 from collections.abc import Callable
-from threading import Event
+from threading import Event, Lock
+from typing import TypeVar
 
-from ..errors import cause
+from ..errors import BrokerUnavailable, cause
 from .service import Service
 
+Answer = TypeVar("Answer")
 
-def run(
-    make: Callable[[], Service],
-    tell: Callable[[Service], None],
-    seconds: float,
-    stopped: Event,
-) -> None:
-    """`make` restores the service from its journal. It is called again after a step that could not
-    be written: what that service knows is more than the journal has."""
-    service: Service | None = None
-    while not stopped.wait(seconds):
+
+class Loop:
+    """`make` restores the service from its journal. It is called again after a step or a question
+    that could not be written: what that service knows is more than the journal has."""
+
+    def __init__(self, make: Callable[[], Service], seconds: float) -> None:
+        self._make = make
+        self._seconds = seconds
+        self._lock = Lock()
+        self._service: Service | None = None
+
+    def run(self, tell: Callable[[Service], None], stopped: Event) -> None:
+        """Until it is stopped. `tell` is called after each step."""
+        while not stopped.wait(self._seconds):
+            with self._lock:
+                self._step(tell)
+
+    def ask(self, question: Callable[[Service], Answer]) -> Answer:
+        """From any thread. Raises BrokerUnavailable where the journal cannot be written, and what
+        the question raises."""
+        with self._lock:
+            try:  # after a step: a service that has seen no nodes refuses all jobs
+                return question(self._service or self._advance())
+            except (sqlite3.Error, OSError) as error:
+                self._service = None
+                raise BrokerUnavailable(f"nothing is changed: {cause(error)}") from None
+
+    def _step(self, tell: Callable[[Service], None]) -> None:
         try:
-            service = service or make()
-            service.step()  # first: a service that has seen no nodes refuses all jobs
-            tell(service)
+            tell(self._advance())
         except (sqlite3.Error, OSError) as error:
             print(f"nothing is started, since a step failed: {cause(error)}", file=sys.stderr)
-            service = None
+            self._service = None
+
+    def _advance(self) -> Service:
+        service = self._service or self._make()
+        service.step()
+        self._service = service
+        return service

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from .._core import GangRules
 from ..errors import EngineUnavailable, InvalidValue, UnknownJob, cause
+from ..wire.jobs import MOST_JOBS
 from .acts import Acts, DirectoryLost, NotStarted
 from .engines.engine import PART, Engine, Node
 from .gangs import Gangs
@@ -56,6 +57,8 @@ class Service:
         self._gangs.restore(self._records.all())
         self._postponed = Postponed(bounds.postponed, bounds.most_postponed)
         self._swept = NEVER  # when all that runs was looked at
+        self.nodes: Mapping[str, Node] = {}  # as the engine has said last
+        self.is_answered = False  # by the engine, in the last step
 
     # --- what people ask for ----------------------------------------------------------------------
 
@@ -74,14 +77,25 @@ class Service:
 
     def cancel(self, id: str) -> Job:
         """Of a job that is over, nothing is changed. Raises UnknownJob."""
-        job = self._records.get(id)
-        if job is None:
-            raise UnknownJob(f"there is no job {id}")
+        job = self.job(id)
         now = self._clock()
         if job.state == "queued":
             return self._settle(now, job, Outcome(CANCELLED, "cancelled"))
         if job.is_active and not job.is_cancelled:
             return self._write(now, job, "cancel", is_cancelled=True)
+        return job
+
+    def jobs(self, all: bool = False) -> list[Job]:
+        """Return jobs that are not over; `all`: the newest ones of all."""
+        if not all:
+            return self._records.all()
+        present = {job.id: job for job in self._records.all()}
+        return [present.get(job.id, job) for job in self._journal.newest(MOST_JOBS)]
+
+    def job(self, id: str) -> Job:
+        """Raises UnknownJob."""
+        if (job := self._records.get(id)) is None:
+            raise UnknownJob(f"there is no job {id}")
         return job
 
     def is_valid(self) -> str:
@@ -104,8 +118,10 @@ class Service:
             self._enact(now)
 
     def _see_nodes(self, now: float, nodes: Mapping[str, Node] | None) -> None:
+        self.is_answered = nodes is not None
         if nodes is None:
             return
+        self.nodes = nodes
         more = {name: n.gpus for name, n in nodes.items() if n.gpus > self._most.get(name, -1)}
         if more:
             self._journal.set_nodes(more, Event(now, "", 0, "nodes", str(more)))

@@ -13,6 +13,7 @@ import msgspec
 
 from .. import refusals
 from ..errors import UNREADABLE, LimitExceeded, ProtocolError
+from .jobs import FromCluster, ToCluster
 from .messages import (
     PROTOCOL,
     Account,
@@ -109,6 +110,8 @@ ToClient: TypeAlias = (
     | Snapshot
 )
 _encoder = msgspec.json.Encoder()
+_to_cluster: msgspec.json.Decoder[ToCluster] = msgspec.json.Decoder(ToCluster)
+_from_cluster: msgspec.json.Decoder[FromCluster] = msgspec.json.Decoder(FromCluster)
 _from_client: msgspec.json.Decoder[ToBroker] = msgspec.json.Decoder(ToBroker)
 _from_broker: msgspec.json.Decoder[ToClient] = msgspec.json.Decoder(ToClient)
 
@@ -141,6 +144,16 @@ def decode_from_client(body: bytes | bytearray | memoryview) -> ToBroker:
 def decode_from_broker(body: bytes | bytearray | memoryview) -> ToClient:
     """Decode a message. Raises ProtocolError with the field that is wrong."""
     return _decode(_from_broker, body)
+
+
+def decode_to_cluster(body: bytes) -> ToCluster:
+    """Decode a message. Raises ProtocolError with the field that is wrong."""
+    return _decode(_to_cluster, body)
+
+
+def decode_from_cluster(body: bytes) -> FromCluster:
+    """Decode a message. Raises ProtocolError with the field that is wrong."""
+    return _decode(_from_cluster, body)
 
 
 def _decode(decoder: msgspec.json.Decoder[Kind], body: bytes | bytearray | memoryview) -> Kind:

@@ -1,4 +1,5 @@
-"""Find the broker of a socket, or start one: connect first, then a lock, so that one is enough."""
+"""Find the broker of a socket, or start one: connect first, then a lock, so that one is enough. The
+service of a cluster is found and started in the same way."""
 
 from __future__ import annotations
 
@@ -15,9 +16,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import BrokerUnavailable, InvalidValue
-from ..settings import Settings, as_environment, socket_path
+from ..settings import Settings, as_environment, cluster_socket_path, socket_path
 
 MAX_PATH_BYTES = 107  # sun_path of a Unix socket, less its final zero
 RETRY_SECONDS = 0.02
@@ -25,6 +27,18 @@ STARTING_SECONDS = 3.0  # that a broker may take to listen until it is started a
 # Names of variables that the broker has no use for, and would keep longer than the process that
 # has them.
 SECRET = re.compile("TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|KEY", re.IGNORECASE)
+
+
+class Program(NamedTuple):
+    """What listens: its name for people, its module, and the variable of its socket."""
+
+    name: str
+    module: str
+    variable: str
+
+
+BROKER = Program("broker", "jupyter_gpushare.broker", "JUPYTER_GPUSHARE_SOCKET")
+CLUSTER = Program("service of jobs", "jupyter_gpushare.cluster", "JUPYTER_GPUSHARE_CLUSTER_SOCKET")
 
 
 def connect(settings: Settings, start: bool = True) -> socket.socket:
@@ -40,6 +54,21 @@ def connect(settings: Settings, start: bool = True) -> socket.socket:
                 " one"
             )
         return connection or _start_and_connect(path, settings)
+
+
+def connect_to_cluster(settings: Settings, start: bool = True) -> socket.socket:
+    """Return a connection to the service of the user's cluster. Raises BrokerUnavailable after
+    `settings.start_seconds`."""
+    path = checked(cluster_socket_path(settings))
+    with _troubles_of_the_system(path):
+        if (connection := try_connect(path)) is not None:
+            return connection
+        if not start:
+            raise BrokerUnavailable(
+                f"no {CLUSTER.name} answers on {path}; `jupyter gpushare submit` or `jupyter"
+                " gpushare cluster` starts one"
+            )
+        return _start_and_connect(path, settings, CLUSTER)
 
 
 def ensure(settings: Settings) -> None:
@@ -168,7 +197,7 @@ def other_end(connection: socket.socket) -> tuple[int, int]:
     return pid, uid
 
 
-def _start_and_connect(path: Path, settings: Settings) -> socket.socket:
+def _start_and_connect(path: Path, settings: Settings, program: Program = BROKER) -> socket.socket:
     make_directory(path.parent, is_shared(settings))
     if path.is_dir():  # which no broker takes away
         raise is_in_the_way(path, os.strerror(errno.EISDIR))
@@ -179,12 +208,12 @@ def _start_and_connect(path: Path, settings: Settings) -> socket.socket:
             if (connection := try_connect(path)) is not None:
                 return connection
             if is_chosen:
-                launch(path, settings)
+                launch(path, settings, program)
                 if (connection := _await(path, deadline)) is not None:
                     return connection
         time.sleep(RETRY_SECONDS)
     raise BrokerUnavailable(
-        f"no broker answered on {path} within {settings.start_seconds:g} s;"
+        f"no {program.name} answered on {path} within {settings.start_seconds:g} s;"
         f" the last words of its log {log_path(path)}: {_last_words(log_path(path))}"
     )
 
@@ -301,15 +330,15 @@ def open_own(path: Path, flags: int = 0) -> int:
     return descriptor
 
 
-def launch(path: Path, settings: Settings) -> None:
-    """Start a broker that outlives us: own session, no parent, nothing of ours open.
+def launch(path: Path, settings: Settings, program: Program = BROKER) -> None:
+    """Start a program that outlives us: own session, no parent, nothing of ours open.
 
     The shell puts it in the background and ends, so that it is no process's child and no zombie of
     a kernel; the working directory is / so that no file of the user shadows a module. Secrets of
     the environment stay here.
     """
-    command = [sys.executable, "-m", "jupyter_gpushare.broker"]
-    ours = {**as_environment(settings), "JUPYTER_GPUSHARE_SOCKET": str(path)}
+    command = [sys.executable, "-m", program.module]
+    ours = {**as_environment(settings), program.variable: str(path)}
     environment = {name: os.environ[name] for name in os.environ if not SECRET.search(name)}
     with open(open_own(log_path(path), os.O_APPEND), "ab") as log:
         subprocess.run(
@@ -325,5 +354,5 @@ def launch(path: Path, settings: Settings) -> None:
 
 
 def log_path(path: Path) -> Path:
-    """Return where a broker that was started on demand writes its log."""
+    """Return where a program that was started on demand writes its log."""
     return path.with_suffix(".log")

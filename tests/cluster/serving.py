@@ -25,7 +25,7 @@ from jupyter_gpushare.cluster.engines.engine import Lease, Start
 from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
 from jupyter_gpushare.cluster.jobs import Job, Spec
 from jupyter_gpushare.cluster.journal import Event, Journal
-from jupyter_gpushare.cluster.loop import run
+from jupyter_gpushare.cluster.loop import Loop
 from jupyter_gpushare.cluster.service import Service
 
 from .site import QUICK
@@ -124,7 +124,7 @@ def main(site: Path, name: str = "") -> None:
         if submit(service, journal, site, wishes):
             is_over.set()
 
-    run(make, tell, 0.02, is_over)
+    Loop(make, 0.02).run(tell, is_over)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from threading import Event
 
 import pytest
 
-from jupyter_gpushare.cluster.loop import run
+from jupyter_gpushare.cluster.loop import Loop
 from jupyter_gpushare.cluster.service import Service
 
 from .site import STEP, Site
@@ -36,7 +36,7 @@ def test_a_service_that_could_not_write_is_made_anew_and_goes_on(
             stopped.set()
 
     try:
-        run(make, tell, 0.01, stopped)
+        Loop(make, 0.01).run(tell, stopped)
     finally:
         other.close()
         site.close()

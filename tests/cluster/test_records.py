@@ -107,7 +107,7 @@ def test_a_job_of_few_nodes_starts_on_these() -> None:
     queue = gangs(n0=1, n1=2)
     queue.request(1.0, job("a", spec=Spec(2, nodes=1)))
     assert queue.decide(1.0).starts == {"a": {"n1": 2}}
-    with pytest.raises(DoesNotFit, match="'b' wants more devices than 1 host has"):
+    with pytest.raises(DoesNotFit, match="a job of 3 GPUs on 1 node never fits"):
         queue.request(1.0, job("b", spec=Spec(3, nodes=1)))
     assert "b" not in queue
 

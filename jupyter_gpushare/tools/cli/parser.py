@@ -11,14 +11,20 @@ from ...refusals import nearest
 from ...settings import descriptions
 from . import (
     broker,
+    cancel,
     class_mode,
+    cluster,
     doctor,
+    jobs,
+    logs,
+    nodes,
     policy,
     record,
     report,
     rules,
     simulate,
     status,
+    submit,
     top,
 )
 
@@ -32,6 +38,12 @@ COMMANDS: dict[str, ModuleType] = {
     "rules": rules,
     "record": record,
     "simulate": simulate,
+    "submit": submit,
+    "jobs": jobs,
+    "logs": logs,
+    "cancel": cancel,
+    "nodes": nodes,
+    "cluster": cluster,
     "doctor": doctor,
 }
 

@@ -1,0 +1,1 @@
+"""Jobs of a cluster, as the program that submits them knows them."""

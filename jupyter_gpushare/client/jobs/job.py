@@ -1,0 +1,134 @@
+"""A job that was submitted: what it does, its log, and its end."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ...errors import BrokerUnavailable, DoesNotFit, InvalidValue, JobFailed
+from ...settings import Settings, load
+from ...wire.jobs import JobView
+from . import submission
+from .connection import Cluster
+from .submission import Wanted
+
+LOOK_SECONDS = 0.5
+OVER = ("done", "failed", "cancelled")
+Part = tuple[int, str]  # generation and node
+LOG = re.compile(r"g([0-9]+)(?:\.closed)?/log\.(.+)")
+
+
+class Job:
+    """One job of the user's cluster. Each method raises UnknownJob where the service does not know
+    it, and BrokerUnavailable."""
+
+    def __init__(self, id: str, settings: Settings | None = None) -> None:
+        self.id = id
+        self._settings = settings or load()
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id}: {self.look().sentence}>"
+
+    def look(self) -> JobView:
+        with Cluster(self._settings, start=True) as cluster:
+            return cluster.job(self.id)
+
+    @property
+    def state(self) -> str:
+        """`queued`, `starting`, `running`, `yielding`, `ending`, `done`, `failed` or
+        `cancelled`."""
+        return self.look().state
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.look().directory)
+
+    def cancel(self) -> None:
+        """Of a job that is over, nothing is changed."""
+        with Cluster(self._settings, start=True) as cluster:
+            cluster.cancel(self.id)
+
+    def wait(self, timeout: float | None = None) -> JobView:
+        """Wait for its end, or for `timeout` seconds. Raises JobFailed where it has failed or was
+        cancelled."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while (view := self.look()).state not in OVER:
+            if until is not None and time.monotonic() >= until:
+                return view
+            time.sleep(LOOK_SECONDS)
+        if view.state != "done":
+            raise JobFailed(f"{self.id}: {view.sentence}")
+        return view
+
+    def log(self, lines: int = 0) -> str:
+        """Return what its ranks have printed, of all its generations; or the last `lines`."""
+        text = "".join(
+            news(path, 0).decode(errors="replace") for path in logs(self.directory).values()
+        )
+        return "\n".join(text.splitlines()[-lines:]) if lines else text
+
+    def follow(self) -> Iterator[str]:
+        """Yield what its ranks print, until it is over."""
+        offsets: dict[Part, int] = {}
+        while True:
+            view = self.look()
+            for part, path in logs(Path(view.directory)).items():
+                if text := news(path, offsets.get(part, 0)):
+                    offsets[part] = offsets.get(part, 0) + len(text)
+                    yield text.decode(errors="replace")
+            if view.state in OVER:
+                return
+            time.sleep(LOOK_SECONDS)
+
+
+def submit(
+    script: str | Path,
+    *arguments: str,
+    gpus: int = 1,
+    nodes: int = 0,
+    name: str = "",
+    resumes: bool = False,
+    restarts: bool = False,
+    rank_for_each_gpu: bool = False,
+    settings: Settings | None = None,
+) -> Job:
+    """Run a script of Python on a cluster: on `gpus` GPUs of at most `nodes` nodes (0: any
+    number), in the present directory, with the environment of this process. `resumes`: it saves
+    when it is asked to yield, and goes on from there; `restarts`: from its beginning, where it was
+    lost. Raises InvalidValue, DoesNotFit and BrokerUnavailable."""
+    settings = settings or load()
+    words = [str(word) for word in arguments]
+    wanted = Wanted(gpus, nodes, name, resumes, restarts, rank_for_each_gpu)
+    return submitted(settings, submission.command_of(Path(script), words), wanted)
+
+
+def submitted(settings: Settings, command: Sequence[str], wanted: Wanted) -> Job:
+    wish = submission.made(settings, command, wanted)
+    try:
+        with Cluster(settings, start=True) as cluster:
+            cluster.submit(wish)
+    except (InvalidValue, DoesNotFit, BrokerUnavailable):  # else it may have come there
+        submission.discard(wish)
+        raise
+    return Job(wish.id, settings)
+
+
+def logs(directory: Path) -> dict[Part, Path]:
+    """The logs of all generations and nodes, in the order of the generations."""
+    found: dict[Part, Path] = {}
+    for path in directory.glob("g*/log.*"):
+        if name := LOG.fullmatch(path.relative_to(directory).as_posix()):
+            found[int(name[1]), name[2]] = path
+    return dict(sorted(found.items()))
+
+
+def news(path: Path, offset: int) -> bytes:
+    """What has been written since then. Its directory changes its name once, meanwhile."""
+    for place in (path, path.parent.with_name(f"{path.parent.name}.closed") / path.name):
+        with suppress(FileNotFoundError), open(place, "rb") as file:
+            file.seek(offset)
+            return file.read()
+    return b""

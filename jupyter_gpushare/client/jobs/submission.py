@@ -1,0 +1,100 @@
+"""The directory of a job, made by the user that submits it: the service runs what is in it, and
+reads no more than that."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from ...errors import InvalidValue, cause
+from ...settings import Settings, cluster_directory
+from ...wire.jobs import JOB_FILE, MOST_GPUS, Submit
+from ...wire.launch import make_directory
+
+# The launcher gives these variables to a job itself.
+NOT_PASSED = re.compile(r"CUDA_VISIBLE_DEVICES|GPUSHARE_.*|RANK|WORLD_SIZE|LOCAL_.*|MASTER_.*")
+MOST_NAME = 40
+
+
+class Wanted(NamedTuple):
+    """How a job is to be run: on GPUs of at most this number of nodes (0: any), with a rank for
+    each GPU or for each node."""
+
+    gpus: int = 1
+    nodes: int = 0
+    name: str = ""
+    resumes: bool = False
+    restarts: bool = False
+    rank_for_each_gpu: bool = False
+
+
+def made(
+    settings: Settings, command: Sequence[str], wanted: Wanted, directory: Path | None = None
+) -> Submit:
+    """Return the question for the job of this command, whose directory is made. It runs in
+    `directory`, or the present one. Raises InvalidValue."""
+    check(wanted)
+    id = id_of(wanted.name or Path(command[-1] if len(command) == 1 else command[1]).stem)
+    path = cluster_directory(settings).absolute() / "jobs" / id
+    try:
+        make_directory(path)
+        write(path / JOB_FILE, command, wanted, (directory or Path.cwd()).absolute())
+    except OSError as error:
+        raise InvalidValue(f"the directory {path} cannot be made: {cause(error)}") from None
+    return Submit(
+        id,
+        str(path),
+        wanted.gpus,
+        nodes=wanted.nodes,
+        resumes=wanted.resumes,
+        restarts=wanted.restarts,
+        tells=False,
+    )
+
+
+def discard(wish: Submit) -> None:
+    """Of a job that was refused."""
+    shutil.rmtree(wish.directory, ignore_errors=True)
+
+
+def command_of(script: Path, arguments: Sequence[str], python: str = sys.executable) -> list[str]:
+    """Raises InvalidValue where there is no such script."""
+    if not script.is_file():
+        raise InvalidValue(f"there is no script {script}; a job is a file of Python")
+    return [python, str(script.absolute()), *arguments]
+
+
+def check(wanted: Wanted) -> None:
+    if not 0 < wanted.gpus <= MOST_GPUS:
+        raise InvalidValue(f"a job has 1 GPU or more, and not {wanted.gpus}")
+    if not 0 <= wanted.nodes <= MOST_GPUS:
+        raise InvalidValue(f"a job has 1 node or more, or 0 for any number, not {wanted.nodes}")
+    if wanted.resumes and wanted.restarts:
+        raise InvalidValue("a job resumes where it was, or restarts from its beginning, not both")
+
+
+def id_of(name: str) -> str:
+    """A name of its own that tells people which job it is."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:MOST_NAME].strip("-")
+    return f"{plain or 'job'}-{secrets.token_hex(3)}"
+
+
+def write(path: Path, command: Sequence[str], wanted: Wanted, directory: Path) -> None:
+    passed = {name: text for name, text in os.environ.items() if not NOT_PASSED.fullmatch(name)}
+    content = {
+        "command": list(command),
+        "ranks": "gpu" if wanted.rank_for_each_gpu else "node",
+        "work": str(directory),
+        "environment": passed,
+    }
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(content))

@@ -1,0 +1,22 @@
+"""``jupyter gpushare cancel``: end a job."""
+
+from __future__ import annotations
+
+import argparse
+
+from ...client.jobs.connection import Cluster
+from .connection import settings_of
+
+HELP = "end a job, or take it out of the queue"
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("job", metavar="JOB")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with Cluster(settings_of(arguments), start=True) as cluster:
+        view = cluster.cancel(arguments.job)
+    over = "is over already: " if view.ended and view.state != "cancelled" else ""
+    print(f"{view.id} {over}{view.sentence if view.ended else 'is cancelled'}")
+    return 0

@@ -1,0 +1,33 @@
+"""``jupyter gpushare jobs``: jobs of the cluster, and what each of them does."""
+
+from __future__ import annotations
+
+import argparse
+
+from ...client.jobs.connection import Cluster
+from .. import jobs_table
+from .argument_types import add_json
+from .connection import settings_of
+from .output import show, show_json, tell
+
+HELP = "show jobs and what they wait for"
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--all", action="store_true", help="those that are over, too")
+    add_json(command)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with Cluster(settings_of(arguments), start=True) as cluster:
+        view = cluster.look(arguments.all)
+    if arguments.json:
+        show_json(view.jobs)
+        return 0
+    if view.trouble:
+        tell(view.trouble)
+    if view.jobs:
+        show(jobs_table.jobs(view.jobs))
+    else:
+        print("no jobs" if arguments.all else "no jobs wait or run")
+    return 0

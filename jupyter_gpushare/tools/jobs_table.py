@@ -1,0 +1,33 @@
+"""Tables of jobs and of nodes, for terminals and notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..format import duration
+from ..tables import Column, Table, table_of
+from ..wire.jobs import JobView, NodeView
+
+JOB_COLUMNS = [
+    Column("Job", lambda job: job.id, cut=30),
+    Column("State", lambda job: job.state),
+    Column("GPUs", lambda job: str(job.gpus), right=True),
+    Column("GPU time", lambda job: duration(job.computed) if job.computed else "", right=True),
+    Column("What it does", lambda job: job.sentence.partition("\n")[0], wraps=True),
+]
+NODE_COLUMNS = [
+    Column("Node", lambda node: node.name, cut=30),
+    Column("GPUs", lambda node: str(node.gpus), right=True),
+    Column("Of jobs", lambda node: str(node.ours), right=True),
+    Column("Of others", lambda node: str(max(0, node.used - node.ours)), right=True),
+    Column("State", lambda node: "" if node.alive else "does not answer"),
+    Column("Reason", lambda node: node.reason, wraps=True),
+]
+
+
+def jobs(of: Iterable[JobView]) -> Table:
+    return table_of("Jobs", JOB_COLUMNS, of)
+
+
+def nodes(of: Iterable[NodeView]) -> Table:
+    return table_of("Nodes", NODE_COLUMNS, of)

@@ -1,0 +1,295 @@
+"""The service as a process of its own: the first submit starts it, and it is asked over its
+socket."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from jupyter_gpushare.client.jobs.connection import Cluster
+from jupyter_gpushare.client.jobs.job import Job, submit
+from jupyter_gpushare.errors import (
+    BrokerUnavailable,
+    DoesNotFit,
+    InvalidValue,
+    JobFailed,
+    ProtocolError,
+    UnknownJob,
+)
+from jupyter_gpushare.settings import Settings, as_environment, load
+from jupyter_gpushare.tools.cli import main
+from jupyter_gpushare.wire import framing
+from jupyter_gpushare.wire.jobs import ClusterView, Submit
+from jupyter_gpushare.wire.messages import Error, Hello
+
+from ..polling import until
+
+COUNTS = """
+import sys, time
+for number in range(int(sys.argv[1])):
+    print("iteration", number, flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+TELLS = """
+import json, os, sys
+print(json.dumps([os.getcwd(), os.environ["COLOUR"], os.environ["CUDA_VISIBLE_DEVICES"]]))
+"""
+FAILS = "raise SystemExit('no such file: data.csv')"
+
+
+@pytest.fixture
+def settings(socket_directory: Path, tmp_path: Path) -> Iterator[Settings]:
+    given = load(
+        {},
+        socket=str(socket_directory / "b.sock"),
+        cluster_directory=str(tmp_path / "state"),
+        cluster_nodes="n0=2 n1=2",
+        cluster_look_seconds=0.05,
+    )
+    yield given
+    with contextlib.suppress(BrokerUnavailable):
+        end(given)
+
+
+def end(settings: Settings) -> None:
+    """The service and all jobs."""
+    with Cluster(settings) as cluster:
+        view = cluster.look()
+        for job in view.jobs:
+            cluster.cancel(job.id)
+        until(lambda: not cluster.look().jobs)
+    kill(view.pid, signal.SIGTERM)
+
+
+def kill(pid: int, number: signal.Signals) -> None:
+    process = psutil.Process(pid)
+    process.send_signal(number)
+    until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], Path]:
+    def script(text: str) -> Path:
+        path = tmp_path / "train.py"
+        path.write_text(text)
+        return path
+
+    return script
+
+
+Scripts = Callable[[str], Path]
+
+
+def runs(job: Job) -> None:
+    until(lambda: "iteration 0" in job.log())
+
+
+def test_a_script_runs_to_its_end(settings: Settings, script: Scripts) -> None:
+    job = submit(script(COUNTS), "5", "0.01", gpus=3, settings=settings)
+    view = job.wait(60)
+    assert (view.state, view.gpus, view.generation) == ("done", 3, 1)
+    assert job.log(2) == "iteration 3\niteration 4"
+    assert "".join(job.follow()) == job.log()
+    assert view.sentence.startswith("done ")
+
+
+def test_a_job_has_the_directory_and_the_environment_of_its_user(
+    settings: Settings, script: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(script(COUNTS), "1", "0", settings=settings).wait(60)  # the service has started
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLOUR", "green")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    job = submit(script(TELLS), gpus=2, nodes=1, settings=settings)
+    job.wait(60)
+    assert json.loads(job.log()) == [str(tmp_path), "green", "0,1"]
+
+
+def test_a_job_that_fails_says_its_last_lines(settings: Settings, script: Scripts) -> None:
+    job = submit(script(FAILS), settings=settings)
+    with pytest.raises(JobFailed, match=r"status 1: no such file: data\.csv"):
+        job.wait(60)
+    assert job.state == "failed"
+
+
+def test_a_job_waits_for_its_gpus_and_may_be_cancelled(settings: Settings, script: Scripts) -> None:
+    first = submit(script(COUNTS), "1000", "0.05", gpus=4, settings=settings)
+    runs(first)
+    second = submit(script(COUNTS), "1", "0", gpus=2, settings=settings)
+    assert second.look().sentence == "waits for 2 GPUs; 0 are free"
+    until(lambda: first.wait(0.0).state == "running")
+    first.cancel()
+    second.wait(60)
+    assert first.state == "cancelled"
+    with pytest.raises(JobFailed, match="cancelled"):
+        first.wait()
+
+
+def test_a_job_that_could_never_run_leaves_nothing(
+    settings: Settings, script: Scripts, tmp_path: Path
+) -> None:
+    sentence = "a job of 3 GPUs on 1 node never fits: the nodes have at most n0 2, n1 2"
+    with pytest.raises(DoesNotFit, match=sentence):
+        submit(script(COUNTS), gpus=3, nodes=1, settings=settings)
+    assert [*(tmp_path / "state" / "jobs").iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"gpus": 0}, "a job has 1 GPU or more, and not 0"),
+        ({"nodes": -1}, "1 node or more, or 0 for any number, not -1"),
+        ({"resumes": True, "restarts": True}, "not both"),
+    ],
+)
+def test_a_wish_that_cannot_be_is_refused(
+    settings: Settings, script: Scripts, options: dict[str, int], sentence: str
+) -> None:
+    with pytest.raises(InvalidValue, match=sentence):
+        submit(script(COUNTS), settings=settings, **options)  # type: ignore[arg-type]
+
+
+def test_there_is_no_job_without_a_script(settings: Settings, tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="there is no script"):
+        submit(tmp_path / "nowhere.py", settings=settings)
+
+
+def test_a_job_that_was_not_submitted_is_unknown(settings: Settings) -> None:
+    with pytest.raises(UnknownJob, match="there is no job b"):
+        Job("b", settings).cancel()
+
+
+def test_what_others_could_write_is_not_run(settings: Settings, tmp_path: Path) -> None:
+    directory = tmp_path / "job"
+    directory.mkdir()
+    (directory / "job.json").write_text('{"command": ["true"]}')
+    directory.chmod(0o777)
+    with Cluster(settings, start=True) as cluster:
+        with pytest.raises(InvalidValue, match="others may write"):
+            cluster.submit(Submit("a", str(directory), 1))
+        with pytest.raises(InvalidValue, match="has none"):
+            cluster.submit(Submit("a", str(tmp_path), 1))
+        with pytest.raises(ProtocolError, match="gpus"):
+            cluster.submit(Submit("a", str(directory), -1))
+        assert cluster.look(all=True).jobs == []  # and the connection goes on
+
+
+def test_garbage_gets_a_sentence_and_harms_no_other(settings: Settings) -> None:
+    with Cluster(settings, start=True) as cluster:
+        path = Path(settings.socket).with_name("cluster.sock")
+        for data in (b"GET / HTTP/1.1\r\n\r\n", framing.encode(Hello(1)), b"\0\0"):
+            with socket.socket(socket.AF_UNIX) as stranger:
+                stranger.connect(str(path))
+                stranger.sendall(data)
+                stranger.shutdown(socket.SHUT_WR)
+                bodies = [*framing.Frames().feed(stranger.recv(4096))]
+                assert [type(framing.decode_from_cluster(each)) for each in bodies] in ([Error], [])
+        assert isinstance(cluster.look(), ClusterView)
+
+
+def test_a_service_that_is_killed_is_started_by_the_next_question(
+    settings: Settings, script: Scripts
+) -> None:
+    job = submit(script(COUNTS), "40", "0.05", gpus=2, settings=settings)
+    runs(job)
+    with Cluster(settings) as cluster:
+        pid = cluster.look().pid
+    kill(pid, signal.SIGKILL)
+    view = job.wait(60)
+    assert (view.state, view.generation, view.losses) == ("done", 1, 0)
+    assert job.log().count("iteration") == 40
+
+
+def test_many_that_submit_at_once_start_one_service(settings: Settings, script: Scripts) -> None:
+    path, pids = script(COUNTS), set()
+
+    def ask() -> None:
+        job = submit(path, "1", "0", settings=settings)
+        with Cluster(settings) as cluster:
+            pids.add(cluster.look().pid)
+        job.wait(60)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with Cluster(settings) as cluster:
+        assert [job.state for job in cluster.look(all=True).jobs] == ["done"] * 4
+    assert len(pids) == 1
+
+
+def test_a_second_service_of_a_directory_says_so(settings: Settings) -> None:
+    with Cluster(settings, start=True):
+        other = {**as_environment(settings), "JUPYTER_GPUSHARE_CLUSTER_SOCKET": "/tmp/none.sock"}
+        done = subprocess.run(
+            [sys.executable, "-m", "jupyter_gpushare.cluster"],
+            env={**os.environ, **other},
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 1
+    assert "one directory is for one service" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_service_without_jobs_ends_and_one_whose_socket_is_gone_too(settings: Settings) -> None:
+    for change in ({"idle_exit_seconds": 0.2}, {}):
+        with Cluster(load(as_environment(settings), **change), start=True) as cluster:
+            pid = cluster.look().pid
+        if not change:
+            Path(settings.socket).with_name("cluster.sock").unlink()
+        until(lambda pid=pid: not psutil.pid_exists(pid))  # type: ignore[misc]
+
+
+def test_the_command_line_submits_and_shows(
+    settings: Settings,
+    script: Scripts,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, text in as_environment(settings).items():
+        monkeypatch.setenv(name, text)
+
+    def said(*words: str) -> str:
+        assert main(words) == 0
+        return capsys.readouterr().out
+
+    assert said("jobs") == "no jobs wait or run\n"
+    id = said("submit", "--gpus", "2", "--name", "My net", str(script(COUNTS)), "3", "0.01").strip()
+    assert id.startswith("my-net-")
+    assert said("logs", "-f", id) == "iteration 0\niteration 1\niteration 2\n"
+    assert "done" in said("jobs", "--all")
+    (row,) = json.loads(said("jobs", "--all", "--json"))
+    assert (row["id"], row["state"], row["gpus"]) == (id, "done", 2)
+    assert "n1" in said("nodes")
+    assert said("cancel", id).startswith(f"{id} is over already: done")
+    assert main(["cancel", "b"]) == 1
+    assert capsys.readouterr().err == "jupyter gpushare: there is no job b\n"
+
+
+def test_other_users_cannot_ask(settings: Settings) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can be another user")
+    with Cluster(settings, start=True):
+        path = Path(settings.socket).with_name("cluster.sock")
+        path.parent.chmod(0o755)
+        path.chmod(0o666)
+        if (child := os.fork()) == 0:
+            os.setuid(65534)
+            with socket.socket(socket.AF_UNIX) as stranger:
+                stranger.connect(str(path))
+                os._exit(b"not_permitted" not in stranger.recv(4096))
+        _, status = os.waitpid(child, 0)
+        assert status == 0
