@@ -114,6 +114,14 @@ SHARING = (
         " made anew or written to a file meanwhile, at unchanged results",
     ),
 )
+JOB = (
+    Option("--gpus", "N", _devices, "a whole number from 1 on: the number of GPUs of the job"),
+    Option("--nodes", "N", _count, "a whole number from 0 on: its nodes at most; 0: any number"),
+    Option("--name", "TEXT", _name, "what its id begins with; by default cell"),
+    Option("--resumes", "", None, "it saves when it is asked to yield, and goes on from there"),
+    Option("--restarts", "", None, "it may be run again from its beginning, where it was lost"),
+    Option("--rank-for-each-gpu", "", None, "a process for each GPU, and not for each node"),
+)
 HELP = {"-h", "--help"}
 RESUME = Option("--resume", "", None, "end the pause")
 
@@ -151,6 +159,13 @@ COMMANDS = {
             SQUEEZE,
             takes_phrase=True,
         ),
+        Command(
+            "submit",
+            "as the first line of a cell, `%%gpushare submit`: run the cell as a job, once GPUs are"
+            " free",
+            JOB,
+        ),
+        Command("jobs", "show your jobs, and what they wait for"),
         Command("help", "show this text"),
     )
 }
@@ -169,8 +184,15 @@ def read(line: str) -> Arguments:
 
 def of_cell(line: str) -> str:
     """Return the command of ``%%gpushare`` with this `line`: options may follow the word `on`."""
+    if is_job(line):
+        return line.strip()
     first, *rest = line.split(None, 1) or [""]
     return f"cell {''.join(rest) if first.lower() in ('on', 'cell') else line}".strip()
+
+
+def is_job(line: str) -> bool:
+    """Whether the cell of ``%%gpushare`` with this `line` is not run here, but as a job."""
+    return line.split(None, 1)[:1] == ["submit"]
 
 
 def documentation() -> str:
@@ -195,16 +217,19 @@ def commands_table() -> Table:
     return table_of("Commands", [name, what], COMMANDS.values())
 
 
-def options_table() -> Table:
+def options_tables() -> list[Table]:
     from jupyter_gpushare.tables import Column, table_of
 
     name = Column("Option", lambda option: f"{option.flag} {option.value}")
     what = Column("What it means", lambda option: option.sentence, wraps=True)
-    return table_of("Options of on, cell and %%gpushare", [name, what], SHARING)
+    return [
+        table_of("Options of on, cell and %%gpushare", [name, what], SHARING),
+        table_of("Options of %%gpushare submit", [name, what], JOB),
+    ]
 
 
 def short(command: Command) -> str:
-    return f"{command.name} [options]" if command.options is SHARING else usage(command)
+    return f"{command.name} [options]" if command.options in (SHARING, JOB) else usage(command)
 
 
 def _split(line: str) -> list[str]:

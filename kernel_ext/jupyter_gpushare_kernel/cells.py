@@ -12,7 +12,7 @@ from IPython.core.inputtransformer2 import cell_magic
 from jupyter_gpushare.client.sharing import cell_begins, cell_ended, current
 from jupyter_gpushare.client.waiting_line import WaitingLine
 
-from .arguments import of_cell
+from .arguments import is_job, of_cell
 from .display import show
 
 CELL_MAGIC = "%%gpushare"
@@ -93,7 +93,7 @@ def share_one_cell(lines: list[str]) -> list[str]:
     those of the user's code, which a magic that runs the cell itself would lose.
     """
     name, *_ = (lines[0] if lines else "").split(None, 1) or [""]
-    if name != CELL_MAGIC:
+    if name != CELL_MAGIC or is_job(lines[0][len(CELL_MAGIC) :]):
         return lines
     line = of_cell(lines[0][len(CELL_MAGIC) :])
     return [f"%gpushare {line}\n", *cell_magic(lines[1:])]

@@ -11,6 +11,9 @@ from IPython.core.display_functions import display
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
+from jupyter_gpushare.client.jobs.connection import Cluster
+from jupyter_gpushare.client.jobs.job import Job, submit_cell
+from jupyter_gpushare.client.jobs.submission import Wanted
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.client.sharing import current, start, stop
 from jupyter_gpushare.client.waiting_line import WaitingLine
@@ -55,15 +58,18 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
             self._live.close()
 
     @line_cell_magic  # type: ignore[untyped-decorator]
-    def gpushare(self, line: str, cell: str | None = None) -> None:
+    def gpushare(self, line: str, cell: str | None = None) -> Job | None:
         """Share the device with other notebooks: `%gpushare help` lists the commands."""
         try:
             asked = arguments.read(line if cell is None else arguments.of_cell(line))
+            if cell is not None and arguments.is_job(line):
+                return self._submit_cell(asked, cell)
             getattr(self, f"_{asked.command.name}")(asked)
         except GpuShareError as error:
             raise UsageError(str(error)) from None
         if cell is not None:  # only for callers of run_cell_magic: see cells.share_one_cell
             self.shell.run_cell(cell)
+        return None
 
     def share_automatically(self) -> None:
         """Turn sharing on where the setting `auto` says so; it was not asked for in a cell, so an
@@ -168,10 +174,32 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
             self._change(before, asked.given)
             self._cells.at_end(lambda: self._restore(options))
 
+    def _submit(self, asked: Arguments) -> None:
+        raise InvalidValue(
+            "`%%gpushare submit` is the first line of a cell, which becomes the job; for a script:"
+            " gpushare.submit('train.py', gpus=2)"
+        )
+
+    def _submit_cell(self, asked: Arguments, cell: str) -> Job:
+        given = {name.replace("-", "_"): value for name, value in asked.given.items()}
+        source = self.shell.transform_cell(cell)
+        return submit_cell(source, self.shell.user_ns, Wanted(**given))
+
+    def _jobs(self, asked: Arguments) -> None:
+        from jupyter_gpushare import tables
+        from jupyter_gpushare.tools import jobs_table
+
+        with Cluster(load(), start=True) as cluster:
+            view = cluster.look(all=True)
+        if not view.jobs:
+            return show("There are no jobs. `%%gpushare submit` makes a cell one.")
+        drawn = [jobs_table.jobs(view.jobs)]
+        return show(tables.as_text(drawn, _width()), tables.as_html(drawn))
+
     def _help(self, asked: Arguments) -> None:
         from jupyter_gpushare import tables
 
-        drawn = [arguments.commands_table(), arguments.options_table()]
+        drawn = [arguments.commands_table(), *arguments.options_tables()]
         text = "\n\n".join([WHAT, tables.as_text(drawn, _width()), HOW])
         show(text, as_page(WHAT) + tables.as_html(drawn) + as_page(HOW))
 

@@ -3,7 +3,6 @@ socket."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -17,10 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from jupyter_gpushare.client.jobs import pickled
 from jupyter_gpushare.client.jobs.connection import Cluster
 from jupyter_gpushare.client.jobs.job import Job, submit
 from jupyter_gpushare.errors import (
-    BrokerUnavailable,
     DoesNotFit,
     InvalidValue,
     JobFailed,
@@ -34,6 +33,7 @@ from jupyter_gpushare.wire.jobs import ClusterView, Submit
 from jupyter_gpushare.wire.messages import Error, Hello
 
 from ..polling import until
+from .program import end, kill
 
 COUNTS = """
 import sys, time
@@ -58,24 +58,7 @@ def settings(socket_directory: Path, tmp_path: Path) -> Iterator[Settings]:
         cluster_look_seconds=0.05,
     )
     yield given
-    with contextlib.suppress(BrokerUnavailable):
-        end(given)
-
-
-def end(settings: Settings) -> None:
-    """The service and all jobs."""
-    with Cluster(settings) as cluster:
-        view = cluster.look()
-        for job in view.jobs:
-            cluster.cancel(job.id)
-        until(lambda: not cluster.look().jobs)
-    kill(view.pid, signal.SIGTERM)
-
-
-def kill(pid: int, number: signal.Signals) -> None:
-    process = psutil.Process(pid)
-    process.send_signal(number)
-    until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+    end(given)
 
 
 @pytest.fixture
@@ -114,6 +97,62 @@ def test_a_job_has_the_directory_and_the_environment_of_its_user(
     job = submit(script(TELLS), gpus=2, nodes=1, settings=settings)
     job.wait(60)
     assert json.loads(job.log()) == [str(tmp_path), "green", "0,1"]
+
+
+def test_a_function_runs_on_each_rank_and_its_result_comes_back(settings: Settings) -> None:
+    scale = 3
+
+    def rank_of(base: int) -> list[int]:
+        import os
+
+        return [base * scale, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])]
+
+    job = submit(rank_of, 7, gpus=3, rank_for_each_gpu=True, settings=settings)
+    assert job.result(60) == [21, 0, 3]
+    assert job.id.startswith("rank-of-")
+    assert job.result() == [21, 0, 3]  # again
+
+
+def test_a_function_that_fails_says_its_last_lines(settings: Settings) -> None:
+    def divides(by: int) -> float:
+        return 1 / by
+
+    job = submit(divides, 0, settings=settings)
+    with pytest.raises(JobFailed, match="ZeroDivisionError: division by zero"):
+        job.result(60)
+
+
+def test_what_cannot_be_pickled_is_named(settings: Settings) -> None:
+    with pytest.raises(
+        InvalidValue, match=r"len and its arguments cannot be sent to a job: .*lock"
+    ):
+        submit(len, threading.Lock(), settings=settings)
+    with pytest.raises(InvalidValue, match=r"the variable lock cannot be sent to a job: .*lock"):
+        pickled.of_cell("print(lock, name)", {"name": "a", "lock": threading.Lock()})
+    with pytest.raises(InvalidValue, match=r"at most 64\.0 MiB are; write it to a file"):
+        submit(len, bytes(65 << 20), settings=settings)
+    with pytest.raises(InvalidValue, match="line 2 of the cell is wrong: "):
+        pickled.of_cell("a = 1\nb = =", {})
+
+
+def test_a_script_has_no_result(settings: Settings, script: Scripts) -> None:
+    job = submit(script(COUNTS), "1", "0", settings=settings)
+    with pytest.raises(InvalidValue, match="is a script or a cell, which returns nothing"):
+        job.result(60)
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("a = b + 1", {"b"}),
+        ("def f(x):\n    return x + y\nf(z)", {"f", "y", "z"}),
+        ("class A:\n    b = c\n    def d(self): return e", {"c", "e"}),
+        ("[i * k for i in range(n)]", {"k", "n", "range"}),
+        ("import os\nos.getpid()", {"os"}),
+    ],
+)
+def test_the_names_that_a_cell_reads_are_found(source: str, names: set[str]) -> None:
+    assert pickled.read_by(source) - {".0"} == names
 
 
 def test_a_job_that_fails_says_its_last_lines(settings: Settings, script: Scripts) -> None:

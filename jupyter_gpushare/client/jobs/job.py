@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 import re
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
-from ...errors import BrokerUnavailable, DoesNotFit, InvalidValue, JobFailed
+from ...errors import BrokerUnavailable, DoesNotFit, InvalidValue, JobFailed, Unanswered
 from ...settings import Settings, load
 from ...wire.jobs import JobView
-from . import submission
+from . import pickled, submission
 from .connection import Cluster
 from .submission import Wanted
 
@@ -63,6 +67,18 @@ class Job:
             raise JobFailed(f"{self.id}: {view.sentence}")
         return view
 
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for its end, and return what its function has returned, on the first of its ranks.
+        Raises JobFailed; Unanswered after `timeout` seconds; InvalidValue for a script, which
+        returns nothing."""
+        view = self.wait(timeout)
+        if view.state not in OVER:
+            raise Unanswered(f"{self.id} is not over yet: it {view.sentence}")
+        path = Path(view.directory) / f"g{view.generation}.closed" / pickled.RESULT
+        if not path.exists():
+            raise InvalidValue(f"{self.id} is a script or a cell, which returns nothing")
+        return pickle.loads(path.read_bytes())
+
     def log(self, lines: int = 0) -> str:
         """Return what its ranks have printed, of all its generations; or the last `lines`."""
         text = "".join(
@@ -85,8 +101,8 @@ class Job:
 
 
 def submit(
-    script: str | Path,
-    *arguments: str,
+    what: str | Path | Callable[..., Any],
+    *arguments: Any,
     gpus: int = 1,
     nodes: int = 0,
     name: str = "",
@@ -95,18 +111,42 @@ def submit(
     rank_for_each_gpu: bool = False,
     settings: Settings | None = None,
 ) -> Job:
-    """Run a script of Python on a cluster: on `gpus` GPUs of at most `nodes` nodes (0: any
-    number), in the present directory, with the environment of this process. `resumes`: it saves
-    when it is asked to yield, and goes on from there; `restarts`: from its beginning, where it was
-    lost. Raises InvalidValue, DoesNotFit and BrokerUnavailable."""
-    settings = settings or load()
-    words = [str(word) for word in arguments]
+    """Run a script of Python, or call a function, on a cluster: on `gpus` GPUs of at most `nodes`
+    nodes (0: any number), in the present directory, with the environment of this process.
+    `resumes`: it saves when it is asked to yield, and goes on from there; `restarts`: from its
+    beginning, where it was lost. Raises InvalidValue, DoesNotFit and BrokerUnavailable."""
     wanted = Wanted(gpus, nodes, name, resumes, restarts, rank_for_each_gpu)
-    return submitted(settings, submission.command_of(Path(script), words), wanted)
+    settings = settings or load()
+    if not callable(what):
+        return of_script(settings, Path(what), [str(word) for word in arguments], wanted)
+    files = pickled.of_function(what, arguments)
+    return of_files(settings, files, wanted, getattr(what, "__name__", "function"))
 
 
-def submitted(settings: Settings, command: Sequence[str], wanted: Wanted) -> Job:
-    wish = submission.made(settings, command, wanted)
+def submit_cell(source: str, namespace: Mapping[str, Any], wanted: Wanted) -> Job:
+    """Run a cell, with the names of the notebook that it reads. Raises what `submit` raises."""
+    files = pickled.of_cell(source, namespace)
+    return of_files(load(), files, wanted, "cell")
+
+
+def of_script(settings: Settings, script: Path, words: Sequence[str], wanted: Wanted) -> Job:
+    command = submission.command_of(script, words)
+    return submitted(settings, command, wanted._replace(name=wanted.name or script.stem))
+
+
+def of_files(settings: Settings, files: Mapping[str, bytes], wanted: Wanted, name: str) -> Job:
+    """A function or a cell."""
+    command = [sys.executable, "-m", pickled.MODULE]
+    return submitted(settings, command, wanted._replace(name=wanted.name or name), files)
+
+
+def submitted(
+    settings: Settings,
+    command: Sequence[str],
+    wanted: Wanted,
+    files: Mapping[str, bytes] = MappingProxyType({}),
+) -> Job:
+    wish = submission.made(settings, command, wanted, files)
     try:
         with Cluster(settings, start=True) as cluster:
             cluster.submit(wish)

@@ -8,7 +8,7 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,16 +37,17 @@ class Wanted(NamedTuple):
 
 
 def made(
-    settings: Settings, command: Sequence[str], wanted: Wanted, directory: Path | None = None
+    settings: Settings, command: Sequence[str], wanted: Wanted, files: Mapping[str, bytes]
 ) -> Submit:
-    """Return the question for the job of this command, whose directory is made. It runs in
-    `directory`, or the present one. Raises InvalidValue."""
+    """Return the question for the job of this command, whose directory is made, with these files.
+    It runs in the present one. Raises InvalidValue."""
     check(wanted)
-    id = id_of(wanted.name or Path(command[-1] if len(command) == 1 else command[1]).stem)
+    id = id_of(wanted.name)
     path = cluster_directory(settings).absolute() / "jobs" / id
     try:
         make_directory(path)
-        write(path / JOB_FILE, command, wanted, (directory or Path.cwd()).absolute())
+        for name, data in ({**files, JOB_FILE: content(command, wanted)}).items():
+            write(path / name, data)
     except OSError as error:
         raise InvalidValue(f"the directory {path} cannot be made: {cause(error)}") from None
     return Submit(
@@ -65,11 +66,11 @@ def discard(wish: Submit) -> None:
     shutil.rmtree(wish.directory, ignore_errors=True)
 
 
-def command_of(script: Path, arguments: Sequence[str], python: str = sys.executable) -> list[str]:
+def command_of(script: Path, arguments: Sequence[str]) -> list[str]:
     """Raises InvalidValue where there is no such script."""
     if not script.is_file():
         raise InvalidValue(f"there is no script {script}; a job is a file of Python")
-    return [python, str(script.absolute()), *arguments]
+    return [sys.executable, str(script.absolute()), *arguments]
 
 
 def check(wanted: Wanted) -> None:
@@ -87,14 +88,20 @@ def id_of(name: str) -> str:
     return f"{plain or 'job'}-{secrets.token_hex(3)}"
 
 
-def write(path: Path, command: Sequence[str], wanted: Wanted, directory: Path) -> None:
+def content(command: Sequence[str], wanted: Wanted) -> bytes:
+    """Return what launchers read."""
     passed = {name: text for name, text in os.environ.items() if not NOT_PASSED.fullmatch(name)}
-    content = {
+    told = {
         "command": list(command),
         "ranks": "gpu" if wanted.rank_for_each_gpu else "node",
-        "work": str(directory),
+        "work": str(Path.cwd()),
         "environment": passed,
     }
+    return msgspec.json.encode(told)
+
+
+def write(path: Path, data: bytes) -> None:
+    """For this user alone: it may have secrets of the environment."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as file:
-        file.write(msgspec.json.encode(content))
+        file.write(data)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ...client.jobs import submission
-from ...client.jobs.job import submitted
+from ...client.jobs.job import of_script
 from ...client.jobs.submission import Wanted
 from .connection import settings_of
 
@@ -43,6 +42,6 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.restarts,
         arguments.rank_for_each_gpu,
     )
-    command = submission.command_of(arguments.script, arguments.arguments)
-    print(submitted(settings_of(arguments), command, wanted).id)
+    job = of_script(settings_of(arguments), arguments.script, arguments.arguments, wanted)
+    print(job.id)
     return 0

@@ -1,0 +1,77 @@
+"""Cells that become jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from jupyter_gpushare.client.jobs.job import Job
+from jupyter_gpushare.settings import Settings
+
+from ..cluster.program import end
+
+BEFORE = """
+import math
+import time
+rate, steps = 0.5, [1, 2, 3]
+def step(number):
+    return math.sqrt(number) * rate
+"""
+CELL = """%%gpushare submit --gpus 2 --name 'My net'
+total = 0.0
+for number in steps:
+    total += step(number)
+    time.sleep(0.01)
+print("total", total)
+"""
+
+
+@pytest.fixture
+def jobs(settings: Settings, tmp_path: Path) -> Iterator[Settings]:
+    given = replace(settings, cluster_directory=str(tmp_path / "state"), cluster_nodes="here=2")
+    yield given
+    end(given)
+
+
+@pytest.fixture
+def notebook(start: Callable[..., Any], jobs: Settings) -> Any:
+    names = ("cluster_directory", "cluster_nodes")
+    notebook = start(**{f"JUPYTER_GPUSHARE_{name.upper()}": getattr(jobs, name) for name in names})
+    notebook.run("%load_ext jupyter_gpushare")
+    return notebook
+
+
+def test_a_cell_becomes_a_job_with_what_it_reads(notebook: Any, jobs: Settings) -> None:
+    notebook.run(BEFORE)
+    cell = notebook.run(CELL)
+    (shown,) = cell.shown("execute_result")
+    assert shown.startswith("<Job my-net-")
+    job = Job(shown.split()[1].rstrip(":"), jobs)
+    assert job.wait(60).gpus == 2
+    assert "total 2.073" in job.log()
+    assert "total" not in notebook.run("print(dir())").stdout  # it has not run here
+    assert job.id in notebook.run("%gpushare jobs").text
+    assert "done" in notebook.run("_").text or "done" in notebook.run("%gpushare jobs").text
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        ("%gpushare submit", "`%%gpushare submit` is the first line of a cell"),
+        ("%%gpushare submit --gpus 9\npass", "a job of 9 GPUs never fits: the nodes have at most"),
+        ("%%gpushare submit --gpus 0\npass", "--gpus 0 is wrong; it takes a whole number from 1"),
+        ("%%gpushare submit --gpu 1\npass", "has no option --gpu; did you mean --gpus?"),
+        ("%%gpushare submit\na = = 2", "line 1 of the cell is wrong: "),
+        ("%%gpushare submit\n!ls", "magics and shell commands"),
+        ("%%gpushare submit\nprint(lock)", "the variable lock cannot be sent to a job: "),
+    ],
+)
+def test_a_mistake_gets_one_sentence(notebook: Any, code: str, sentence: str) -> None:
+    notebook.run("import _thread\nlock = _thread.RLock()")
+    cell = notebook.run(code)
+    assert sentence in cell.stderr
+    assert cell.stderr.count("\n") == 1
