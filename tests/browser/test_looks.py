@@ -13,7 +13,7 @@ MODULES = Path(__file__).resolve().parents[2] / "labextension" / "node_modules"
 AXE = MODULES / "axe-core" / "axe.min.js"
 
 
-@pytest.mark.parametrize("count", [2, 10, 100])
+@pytest.mark.parametrize("count", [2, pytest.param(10, marks=pytest.mark.thorough), 100])
 def test_few_and_many_look_well_and_nothing_is_inaccessible(
     visit: Any, crowd: Any, count: int
 ) -> None:

@@ -99,7 +99,7 @@ def test_a_service_that_is_killed_there_and_started_again_loses_nothing(
 
 
 @settings(
-    max_examples=5,
+    max_examples=3,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -39,6 +39,7 @@ THOROUGH = {
     "a_launcher_forks_ranks",
     "ipyparallel_has_engines_that_train",
     "nbclient_runs_a_notebook",
+    "nbconvert_runs_a_notebook",
     "papermill_runs_a_notebook",
     "papermill_runs_a_notebook_from_a_thread",
     "nbconvert_is_run_in_a_shell",
@@ -54,7 +55,7 @@ STANDS_WITHOUT_SHARING = {
     *(("tcmalloc_that_checks", habit) for habit in HABITS if "fork" in HABITS[habit]),
 }
 COMMON = ("jemalloc", "tcmalloc_that_checks", "huge_pages_of_pytorch")
-QUICK = COMMON[:2]
+QUICK, QUICK_HABITS = COMMON[:2], ALLOCATING[:2]
 
 
 def thorough_but(names: Iterable[str], quick: Collection[str]) -> list[Any]:
@@ -96,7 +97,7 @@ def pairs() -> Iterator[Any]:
         for habit in HABITS if is_common else ALLOCATING:
             if (environment, habit) in STANDS_WITHOUT_SHARING:
                 continue
-            is_quick = environment in QUICK and habit in ALLOCATING
+            is_quick = environment in QUICK and habit in QUICK_HABITS
             yield pytest.param(environment, habit, marks=() if is_quick else pytest.mark.thorough)
 
 
