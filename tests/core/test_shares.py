@@ -260,9 +260,9 @@ def test_a_cell_is_boosted_once_however_often_it_is_said_to_begin() -> None:
     it.set_busy(0, "cell", True)
     it.request(0, "cell", 1)
     it.request(0, "long", 1)
-    assert it.next_event(0) == pytest.approx(0.5)
+    assert it.next_event(0) == pytest.approx(0.5, abs=1e-6)
     it.set_busy(0.4, "cell", True)
-    assert it.next_event(0.4) == pytest.approx(0.5)
+    assert it.next_event(0.4) == pytest.approx(0.5, abs=1e-6)
     assert asked(it.assign(0.5)) == ["cell"]
     it.finish(0.5, "cell", 1)
     it.set_busy(0.5, "cell", True)
