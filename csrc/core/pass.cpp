@@ -210,8 +210,8 @@ std::optional<Seconds> Pass::next_change(const RunQueue& run_queue, Seconds now)
     if (const auto asked = holder.session->turn->asked)
       at(*asked + state_->rules.lease);
     else
-      // A little before: by then it counts as now, whatever rounding does. So a boundary at just that
-      // moment ends the turn, as forecasts have it.
+      // A little before: by then it counts as now, whatever rounding does. So a boundary at just
+      // that moment ends the turn, as forecasts have it.
       next = std::min(next, now + std::max(0.0, holder.ends_in - kSoon / 2));
   }
   for (const RunQueueEntry& waiting : run_queue.waiting)
