@@ -82,9 +82,10 @@ def magics() -> str:
         (code(f"%gpushare {arguments.short(command)}"), command.sentence)
         for command in arguments.COMMANDS.values()
     ]
-    options = [
-        (code(f"{option.flag} {option.value}"), option.sentence) for option in arguments.SHARING
-    ]
+    options, of_jobs = (
+        [(code(f"{option.flag} {option.value}".strip()), option.sentence) for option in of]
+        for of in (arguments.SHARING, arguments.JOB)
+    )
     return f"""# Magics
 
 `%load_ext jupyter_gpushare` defines them.
@@ -94,6 +95,10 @@ def magics() -> str:
 ## Options of `on`, `cell` and `%%gpushare`
 
 {table(("option", "meaning"), options)}
+
+## Options of `%%gpushare submit`
+
+{table(("option", "meaning"), of_jobs)}
 """
 
 

@@ -99,6 +99,16 @@ def test_a_job_has_the_directory_and_the_environment_of_its_user(
     assert json.loads(job.log()) == [str(tmp_path), "green", "0,1"]
 
 
+def test_what_json_cannot_hold_is_refused_or_stays(
+    settings: Settings, script: Scripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LATIN", os.fsdecode(b"caf\xe9"))
+    submit(script(COUNTS), "1", "0", settings=settings).wait(60)
+    monkeypatch.setenv("LARGE", "x" * (1 << 20))
+    with pytest.raises(InvalidValue, match=r"environment of a job are 1\.0 MiB at most, and not"):
+        submit(script(COUNTS), "1", "0", settings=settings)
+
+
 def test_a_function_runs_on_each_rank_and_its_result_comes_back(settings: Settings) -> None:
     scale = 3
 

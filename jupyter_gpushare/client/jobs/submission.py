@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from ...errors import InvalidValue, cause
+from ...format import size
 from ...settings import Settings, cluster_directory
 from ...wire.jobs import JOB_FILE, MOST_GPUS, Submit
 from ...wire.launch import make_directory
@@ -22,6 +23,7 @@ from ...wire.launch import make_directory
 # The launcher gives these variables to a job itself.
 NOT_PASSED = re.compile(r"CUDA_VISIBLE_DEVICES|GPUSHARE_.*|RANK|WORLD_SIZE|LOCAL_.*|MASTER_.*")
 MOST_NAME = 40
+MOST_JOB_BYTES = 1 << 20  # of job.json, which a launcher reads
 
 
 class Wanted(NamedTuple):
@@ -42,11 +44,12 @@ def made(
     """Return the question for the job of this command, whose directory is made, with these files.
     It runs in the present one. Raises InvalidValue."""
     check(wanted)
+    told = content(command, wanted)
     id = id_of(wanted.name)
     path = cluster_directory(settings).absolute() / "jobs" / id
     try:
         make_directory(path)
-        for name, data in ({**files, JOB_FILE: content(command, wanted)}).items():
+        for name, data in {**files, JOB_FILE: told}.items():
             write(path / name, data)
     except OSError as error:
         raise InvalidValue(f"the directory {path} cannot be made: {cause(error)}") from None
@@ -89,15 +92,29 @@ def id_of(name: str) -> str:
 
 
 def content(command: Sequence[str], wanted: Wanted) -> bytes:
-    """Return what launchers read."""
-    passed = {name: text for name, text in os.environ.items() if not NOT_PASSED.fullmatch(name)}
+    """Return what launchers read. Raises InvalidValue."""
     told = {
         "command": list(command),
         "ranks": "gpu" if wanted.rank_for_each_gpu else "node",
         "work": str(Path.cwd()),
-        "environment": passed,
+        "environment": {name: text for name, text in os.environ.items() if is_passed(name, text)},
     }
-    return msgspec.json.encode(told)
+    encoded = msgspec.json.encode(told)
+    if len(encoded) > MOST_JOB_BYTES:
+        raise InvalidValue(
+            f"the command and the environment of a job are {size(MOST_JOB_BYTES)} at most, and not"
+            f" {size(len(encoded))}"
+        )
+    return encoded
+
+
+def is_passed(name: str, text: str) -> bool:
+    """What is no UTF-8 cannot be written in JSON, and stays here."""
+    try:
+        (name + text).encode()
+    except UnicodeEncodeError:
+        return False
+    return not NOT_PASSED.fullmatch(name)
 
 
 def write(path: Path, data: bytes) -> None:
