@@ -15,8 +15,16 @@ PACKAGES = ("jupyter_gpushare", "server_ext", "kernel_ext")
 NAMED = re.findall(
     r"`(tests/[\w/]+\.(?:py|ts)|labextension/[\w/.]+\.ts)::([^`]+)`", PAGE.read_text()
 )
-FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
-FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
+MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
+FORBIDDEN = MODULES | {"eval", "exec", "compile", "__import__", "shell="}
+# In processes of a user, which unpickle what the same user has pickled: a job runs the cell that was
+# submitted, and its notebook reads the result.
+JOBS = "jupyter_gpushare/client/jobs/"
+ALLOWED = {
+    JOBS + "pickled.py": {"cloudpickle"},
+    JOBS + "call.py": {"pickle", "compile", "exec"},
+    JOBS + "job.py": {"pickle"},
+}
 SOURCES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
 
 
@@ -54,8 +62,8 @@ def called(tree: ast.AST) -> Iterator[str]:
 @pytest.mark.parametrize("file", SOURCES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_nothing_is_unpickled_or_evaluated(file: Path) -> None:
     tree = ast.parse(file.read_text())
-    assert not FORBIDDEN_MODULES & {*imported(tree)}
-    assert not (FORBIDDEN_CALLS | {"shell="}) & {*called(tree)}
+    found = FORBIDDEN & {*imported(tree), *called(tree)}
+    assert found == ALLOWED.get(str(file.relative_to(ROOT)), set())
 
 
 @pytest.mark.parametrize(
@@ -63,5 +71,4 @@ def test_nothing_is_unpickled_or_evaluated(file: Path) -> None:
 )
 def test_a_forbidden_call_is_found(code: str) -> None:
     tree = ast.parse(code)
-    found = {*imported(tree), *called(tree)}
-    assert found & (FORBIDDEN_MODULES | FORBIDDEN_CALLS | {"shell="})
+    assert FORBIDDEN & {*imported(tree), *called(tree)}

@@ -12,7 +12,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ...errors import BrokerUnavailable, DoesNotFit, InvalidValue, JobFailed, Unanswered
+from ...errors import (
+    BrokerUnavailable,
+    ConnectionLost,
+    DoesNotFit,
+    InvalidValue,
+    JobFailed,
+    Unanswered,
+)
 from ...settings import Settings, load
 from ...wire.jobs import JobView
 from . import pickled, submission
@@ -37,6 +44,12 @@ class Job:
         return f"<Job {self.id}: {self.look().sentence}>"
 
     def look(self) -> JobView:
+        try:
+            return self._look()
+        except ConnectionLost:  # the service ended meanwhile; the next question starts another one
+            return self._look()
+
+    def _look(self) -> JobView:
         with Cluster(self._settings, start=True) as cluster:
             return cluster.job(self.id)
 
