@@ -17,8 +17,8 @@ NAMED = re.findall(
 )
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
 FORBIDDEN = MODULES | {"eval", "exec", "compile", "__import__", "shell="}
-# In processes of a user, which unpickle what the same user has pickled: a job runs the cell that was
-# submitted, and its notebook reads the result.
+# In processes of a user, which unpickle what the same user has pickled: a job runs the cell that
+# was submitted, and its notebook reads the result.
 JOBS = "jupyter_gpushare/client/jobs/"
 ALLOWED = {
     JOBS + "pickled.py": {"cloudpickle"},
