@@ -16,8 +16,11 @@ STRICT := GPUSHARE_WERROR
 # Those that drive the C++ module, with what its threads meet in a session.
 SANITIZED_TESTS := tests/core tests/memory tests/torch tests/session/test_session.py \
   tests/session/test_interrupts.py tests/model/test_orders.py tests/fuzz/test_found.py
+# Each of two processes has a file of tests at a time, in their order.
+TWO_AT_A_TIME := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # The C++ tests that the thread sanitizer has in `make test`; in `make faults` it has all.
 THREADED := *thread*
+THREADED_PARTS := memory cuda handoff
 # A CUDA build of PyTorch in a virtual environment of its own, which finds all else in VENV.
 CUDA_TORCH ?= 2.11.0
 CUDA_VENV := .venv-cuda
@@ -38,7 +41,7 @@ ON_FAKE_GPU := $(if $(filter cuda,$(DEVICE)),$(if $(wildcard /dev/nvidiactl),,FA
 SITE = $$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 ROOT_MAY := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help build demo hub lab test test-bindings test-cpp test-cuda test-cuda-quick rehearse-gpu test-frontend test-python faults load \
+.PHONY: help build demo hub cluster lab test test-bindings sanitizers test-cpp test-cuda test-cuda-quick rehearse-gpu test-frontend test-python faults load \
   audit check check-python check-cpp check-frontend format bench evidence reference docs clean
 
 help:  ## show these lines
@@ -66,30 +69,36 @@ demo: $(INSTALLED) $(if $(ON_FAKE_GPU),$(CUDA_MADE))  ## three real notebooks sh
 hub: $(INSTALLED) $(MODULES)  ## a JupyterHub with a class on this machine; no GPU needed
 	$(BIN)/python examples/hub/start.py
 
+cluster: $(INSTALLED) $(MODULES)  ## a Slurm of three nodes and a JupyterLab on this machine; no GPU needed
+	$(BIN)/python examples/cluster/lab.py
+
 lab: $(INSTALLED)  ## open JupyterLab on the examples
 	$(BIN)/jupyter lab $(ROOT_MAY) examples
 
 test: $(INSTALLED) $(MODULES)  ## every test there is; C++ is compiled while pytest runs
 	$(MAKE) --jobs 2 test-cpp test-frontend test-python
 
-test-cpp: $(TOOLS)  ## the C++ tests under the address, undefined-behaviour and thread sanitizers
-	cmake -S csrc -B build/sanitize -G Ninja -DGPUSHARE_TESTS=ON -D$(STRICT)=ON \
+sanitizers: $(TOOLS)  ## compile the C++ tests with the sanitizers that test-cpp runs them under
+	cmake -S csrc -B build/sanitize-address -G Ninja -DGPUSHARE_TESTS=ON -D$(STRICT)=ON \
 	  -DGPUSHARE_SANITIZE=address,undefined
-	MAKEFLAGS= nice cmake --build build/sanitize
-	ctest --test-dir build/sanitize --output-on-failure
+	MAKEFLAGS= nice cmake --build build/sanitize-address
 	cmake -S csrc -B build/sanitize-thread -G Ninja -DGPUSHARE_TESTS=ON -D$(STRICT)=ON \
 	  -DGPUSHARE_SANITIZE=thread
-	MAKEFLAGS= nice cmake --build build/sanitize-thread --target core_test simulation_test memory_test cuda_test handoff_test
-	for test in core simulation memory cuda handoff; do \
-	  build/sanitize-thread/tests/$${test}_test --test-case='$(THREADED)' || exit; \
+	MAKEFLAGS= nice cmake --build build/sanitize-thread --target $(THREADED_PARTS:=_test)
+
+test-cpp: sanitizers  ## the C++ tests under the address, undefined-behaviour and thread sanitizers
+	ctest --test-dir build/sanitize-address --output-on-failure
+	for part in $(THREADED_PARTS); do \
+	  build/sanitize-thread/tests/$${part}_test --test-case='$(THREADED)' || exit; \
 	done
 
 test-bindings: $(INSTALLED)  ## what Python calls of the C++, under the same sanitizers
 	for kind in address,undefined thread; do \
-	  cmake -S csrc -B build/bindings-$$kind -G Ninja -DGPUSHARE_TESTS=ON -D$(STRICT)=ON \
+	  build=build/sanitize-$${kind%%,*}; \
+	  cmake -S csrc -B $$build -G Ninja -DGPUSHARE_TESTS=ON -D$(STRICT)=ON \
 	    -DGPUSHARE_SANITIZE=$$kind -Dpybind11_DIR=$$(python -m pybind11 --cmakedir) && \
-	  cmake --build build/bindings-$$kind --target _core _core_testing && \
-	  $(BIN)/python -m tests.sanitized $$kind build/bindings-$$kind $(SANITIZED_TESTS) \
+	  cmake --build $$build --target _core _core_testing && \
+	  $(BIN)/python -m tests.sanitized $$kind $$build $(SANITIZED_TESTS) \
 	    --timeout 600 || exit; \
 	done
 
@@ -97,7 +106,7 @@ test-frontend: $(MODULES)  ## the unit tests of the front end
 	cd labextension && jlpm test
 
 test-python: $(INSTALLED) $(MODULES)  ## pytest: kernels, servers, sockets, browser
-	MAKEFLAGS= $(BIN)/pytest
+	MAKEFLAGS= $(BIN)/pytest $(TWO_AT_A_TIME)
 
 test-cuda: $(INSTALLED) $(CUDA_MADE)  ## lanes under PyTorch's own CUDA allocator, on a GPU that is main memory
 	tests/cuda/run -m pytest --timeout 1000 $(CUDA_TESTS)
@@ -125,11 +134,11 @@ $(CUDA_MADE): $(CUDA_INSTALLED) $(wildcard tests/fake_driver/* tests/cuda/stand_
 
 faults: $(INSTALLED)  ## hours: every test in all its kinds; break what can break: docs/results/reliability.md
 	$(BIN)/pytest tests/faults --reliability docs/results/reliability.md
-	$(BIN)/pytest -m thorough
-	$(BIN)/pytest --squeeze-to-floor tests/torch tests/session tests/kernel
+	$(BIN)/pytest $(TWO_AT_A_TIME) -m thorough
+	$(BIN)/pytest $(TWO_AT_A_TIME) --squeeze-to-floor tests/torch tests/session tests/kernel
 	$(BIN)/pytest tests/fuzz --fuzz-seconds 600
 	$(BIN)/pytest tests/model --hypothesis-profile=faults
-	$(MAKE) test-cpp THREADED='*'
+	GPUSHARE_TEST_PATHS=10 $(MAKE) test-cpp THREADED='*' THREADED_PARTS='core simulation memory cuda handoff'
 	$(MAKE) test-bindings
 	$(MAKE) test-cuda
 

@@ -5,8 +5,8 @@ again. The calls go through the Python binding, as the broker calls it, in virtu
 figure is how long a look takes, with the expected waits, at 10 sessions in the queue, and at 50
 beside as many idle ones.
 
-In a cluster of 512 GPUs one event is a gang that ends while another one comes: the queue decides
-with 1,000 and 10,000 gangs that wait.
+In a cluster one event is a gang that ends while another one comes: the queue of 64 nodes with 8
+GPUs each, and of 1,000, decides with 1,000 and 10,000 gangs that wait.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ CROWDS = {100: None, 990: 250.0}  # sessions of one user that wait, and the prom
 LOOKS = ((10, 0), (50, 50))  # sessions that want the device, and idle ones
 BOOSTED = _core.Rules(boost=0.5)  # as a broker has it
 EVENTS = 200
-GANGS = {1_000: 50_000.0, 10_000: None}  # that wait in a cluster, and the promised us, if any
-HOSTS = [8] * 64
+# Nodes, gangs that wait, and the promised us, if any.
+CLUSTERS = ((64, 1_000, 50_000.0), (64, 10_000, None), (1_000, 1_000, None), (1_000, 10_000, None))
+GPUS = 8  # of a node
+GANG_EVENTS = 40
 WIDTHS = (1, 1, 1, 2, 4, 8, 8, 16, 32, 64)
 CAPACITY = 1 << 40
 
@@ -111,20 +113,20 @@ def looks(waiting: int, idle: int) -> list[float]:
 def gang(number: int) -> _core.Gang:
     """One in four wants as few hosts as can be, and one in three has a skewed model."""
     width = WIDTHS[number % len(WIDTHS)]
-    hosts = -(-width // HOSTS[0]) if number % 4 == 0 else 0
+    hosts = -(-width // GPUS) if number % 4 == 0 else 0
     return _core.Gang(f"g{number}", width, hosts=hosts, skew=0.9 if number % 3 == 0 else 0.1)
 
 
-def cluster_decisions(count: int) -> list[float]:
+def cluster_decisions(nodes: int, count: int) -> list[float]:
     """Return seconds of each decision. Gangs that run compute for a minute between two of them, so
     queues change and gangs are asked to yield, which they do."""
     rules = _core.GangRules(told=True, tick=0, thresholds=[3600.0], knob=8.0, least=30.0)
-    queue = _core.ClusterQueue(HOSTS, "las", rules)
+    queue = _core.ClusterQueue([GPUS] * nodes, "las", rules)
     for number in range(count):
         queue.request(0.0, gang(number))
     running = {grant.gang for grant in queue.assign(0.0).grants}
     times, now = [], 0.0
-    for number in range(count, count + EVENTS):
+    for number in range(count, count + GANG_EVENTS):
         now += 60.0
         for name in running:
             queue.served(now, name, 60.0 * queue.progress(name).gang.devices)
@@ -153,9 +155,9 @@ def main() -> int:
     for waiting, idle in LOOKS:
         seconds = statistics.median(looks(waiting, idle))
         figures.append(Figure(f"a look at {waiting} and {idle} idle", seconds * 1e6, "us"))
-    for count, target in GANGS.items():
-        seconds = statistics.median(cluster_decisions(count))
-        figures.append(Figure(f"{count} gangs of a cluster", seconds * 1e6, "us", target))
+    for nodes, count, target in CLUSTERS:
+        seconds = statistics.median(cluster_decisions(nodes, count))
+        figures.append(Figure(f"{count} gangs, {nodes} nodes", seconds * 1e6, "us", target))
     return publish("decision_us", figures)
 
 

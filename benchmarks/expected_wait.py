@@ -1,5 +1,5 @@
-"""How accurate the expected waits are, under every policy, in virtual time through the real
-service.
+"""How accurate the expected waits and the finish times are, under every policy, in virtual time
+through the real service.
 
 Notebooks come and go as in a class: cells of many iterations with pauses between them. In `known`
 they declare their iterations, in `unknown` they do not, and their memory is not measured before
@@ -8,12 +8,14 @@ first; in `surprises` a short iteration is a long one now and then. They are one
 or three users' of two groups with weights. Each one that has waited for half a second is asked
 about twice a second, as a waiting cell is told.
 
-An error is |expected - real| / real of each such moment. A wait that was said to end soon and did
-not is wrong, unless its cause began only after that moment. That is proved for each: the scene is
-played again without the cause, and the broker must hear the same until that moment, and the wait
-must be short. A cause is an iteration of a notebook that is much longer than all before it, which
-in the scene without it are all like iterations before; a notebook that opens later; or a cell that
-begins later.
+An error is |expected - real| / real of each such moment. So is that of a finish time, of moments
+that are at least five seconds before the end of a cell: others come and go meanwhile.
+
+A wait that was said to end soon and did not is wrong, unless its cause began only after that
+moment. That is proved for each: the scene is played again without the cause, and the broker must
+hear the same until that moment, and the wait must be short. A cause is an iteration of a notebook
+that is much longer than all before it, which in the scene without it are all like iterations
+before; a notebook that opens later; or a cell that begins later.
 """
 
 from __future__ import annotations
@@ -143,6 +145,20 @@ class Wait:
     said: list[tuple[float, float | None]] = field(default_factory=list)
 
 
+@dataclass
+class Cell:
+    """One cell, with its finish times: when each was told, and in how many seconds it was to be."""
+
+    ended: float | None = None
+    said: list[tuple[float, float | None]] = field(default_factory=list)
+
+    def moments(self) -> Iterator[tuple[float | None, float]]:
+        """Yield what was told and the real seconds, of moments long before the end."""
+        for time, expected in self.said:
+            if self.ended is not None and self.ended - time >= LONG_SECONDS:
+                yield expected, self.ended - time
+
+
 class Pair(NamedTuple):
     """One moment of a wait: how much longer it was said to take, and took, all in seconds."""
 
@@ -213,6 +229,7 @@ class Notebook:
         self.speaks: list[tuple[float, float]] = []
         self.is_measured = kind != "unknown"
         self.waits: list[Wait] = []
+        self.cells: list[Cell] = []
         self.iterations: list[tuple[float, float, bool]] = []  # when each ends, seconds, is it long
         self.peer = Heard(user, self.hears)
 
@@ -237,6 +254,7 @@ class Notebook:
         self.left = self.random.randint(1, most)
         if self.scene.now > self.scene.without.cells:
             return
+        self.cells.append(Cell())
         self.say(Busy(True))
         if self.remaining is not None:
             self.say(Report(0, MEASURED, self.remaining))
@@ -314,6 +332,7 @@ class Notebook:
         if self.left:
             self.asks()
         else:
+            self.cells[-1].ended = self.scene.now
             self.say(Busy(False))
             self.scene.at(self.scene.now + self.random.expovariate(1 / 10.0), self.begins_cell)
 
@@ -362,6 +381,10 @@ class Scene:
                     if end is not None and expected is not None and end > time:
                         yield Pair(notebook.name, turn, time, expected, end - time)
 
+    def cells(self) -> Iterator[Cell]:
+        for notebook in self.notebooks:
+            yield from notebook.cells
+
     @cached_property
     def late(self) -> list[tuple[Pair, str]]:
         """Return waits that were said to end soon and did not, each with its cause."""
@@ -405,6 +428,9 @@ class Scene:
             if view.waiting_seconds is not None and view.waiting_seconds >= LOOK_SECONDS:
                 said = of_name[view.name].waits[-1].said
                 said.append((self.now, view.expected_wait_seconds))
+            if view.busy and view.remaining_iterations:
+                cell = of_name[view.name].cells[-1]
+                cell.said.append((self.now, view.remaining_seconds))
         self.at(self.now + LOOK_SECONDS, self.look)
 
 
@@ -425,10 +451,19 @@ def figures_of(name: str, scenes: list[Scene]) -> Iterator[Figure]:
         yield Figure(f"{name}: part of moments with one", statistics.mean(moments))
     if errors := [pair.error for scene in scenes for pair in scene.pairs()]:
         yield Figure(f"{name}: median error", statistics.median(errors), target=0.25)
+    yield from figures_of_cells(name, [cell for scene in scenes for cell in scene.cells()])
     causes = Counter(cause for scene in scenes for _, cause in scene.late)
     yield Figure(f"{name}: said soon, lasted over 5 s", causes.pop("", 0), target=0)
     for cause, count in causes.items():
         yield Figure(f"{name}: the same, by {cause}", count)
+
+
+def figures_of_cells(name: str, cells: list[Cell]) -> Iterator[Figure]:
+    """Finish times, of cells that have declared their iterations."""
+    told = [moment for cell in cells for moment in cell.moments()]
+    if errors := [abs(said - real) / real for said, real in told if said is not None]:
+        yield Figure(f"{name}: part of moments with a finish time", len(errors) / len(told))
+        yield Figure(f"{name}: median error of finish times", statistics.median(errors))
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
@@ -25,12 +25,18 @@ MODEL = "perceptron"  # about 10 ms an iteration
 class Trainer:
     """Such a process, seen from the benchmark that started it. Without `settings` it does not
     share. Its idle OpenMP threads sleep, or, with `spins`, wait actively for a moment as they do
-    by default."""
+    by default. Another `program` than this one says what it trains by itself."""
 
     def __init__(
-        self, settings: Settings | None, name: str, model: str = MODEL, spins: bool = False
+        self,
+        settings: Settings | None,
+        name: str,
+        model: str = MODEL,
+        spins: bool = False,
+        program: Sequence[str] = (),
     ) -> None:
-        command = [sys.executable, __file__, name, model] + ["--stock"] * (settings is None)
+        this = [__file__, name, model] + ["--stock"] * (settings is None)
+        command = [sys.executable, *(program or this)]
         ours = {} if settings is None else as_environment(settings)
         waits = {} if spins else {"OMP_WAIT_POLICY": "PASSIVE"}
         self._process = subprocess.Popen(
@@ -46,14 +52,15 @@ class Trainer:
         """Wait until it has its data and, with sharing on, is registered at the broker."""
         self._hear()
 
-    def start(self, iterations: int) -> None:
+    def start(self, amount: float) -> None:
+        """Of iterations, or what its program takes."""
         assert self._process.stdin is not None
-        print(iterations, file=self._process.stdin, flush=True)
+        print(amount, file=self._process.stdin, flush=True)
 
     def ended(self) -> tuple[float, float]:
-        """Return when the training began and ended."""
-        began, ended = self._hear()
-        return began, ended
+        """Return when the training began and ended, or the two figures that its program tells."""
+        first, second = self._hear()
+        return first, second
 
     def stop(self) -> None:
         self._process.terminate()

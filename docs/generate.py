@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 from jupyter_gpushare_kernel import arguments
-from jupyter_gpushare_server import metrics, openapi
+from jupyter_gpushare_server import jobs, metrics, openapi
 from prometheus_client.core import Metric
 
 import jupyter_gpushare as gpushare
@@ -26,7 +26,15 @@ from jupyter_gpushare.wire.snapshot import (
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- `make reference` writes this page from the code. -->"
-SESSION_METHODS = ("open", "enter", "boundary", "leave", "change", "declare", "close")
+FUNCTIONS = (
+    *("session", "iterations", "turn", "checkpoint", "lightning_callback", "resumable"),
+    *("trainer_callback", "submit", "simulate"),
+)
+MEMBERS = {
+    gpushare.Session: ("open", "enter", "boundary", "leave", "change", "declare", "close"),
+    gpushare.Checkpoint: ("iteration", "epoch", "resumed", "commit"),
+    gpushare.Job: ("state", "directory", "look", "wait", "result", "log", "follow", "cancel"),
+}
 
 
 def pages() -> dict[str, str]:
@@ -171,12 +179,7 @@ def sentence_of(parser: argparse.ArgumentParser, word: str) -> str:
 
 
 def python() -> str:
-    functions = [
-        callable_(f"gpushare.{name}", getattr(gpushare, name))
-        for name in ("session", "iterations", "turn", "simulate")
-    ]
-    session = gpushare.Session
-    methods = [callable_(f"Session.{name}", getattr(session, name)) for name in SESSION_METHODS]
+    functions = [callable_(f"gpushare.{name}", getattr(gpushare, name)) for name in FUNCTIONS]
     kinds = [
         (code(kind.__name__), code(kind.code), prose(kind)) for kind in errors.BY_CODE.values()
     ]
@@ -185,10 +188,7 @@ def python() -> str:
             "# Python",
             "```python\nimport jupyter_gpushare as gpushare\n```",
             *functions,
-            "## `gpushare.Session`",
-            signature("gpushare.Session", session),
-            prose(session),
-            *methods,
+            *(part for kind, names in MEMBERS.items() for part in class_(kind, names)),
             "## Errors",
             "They are classes of `jupyter_gpushare.errors`. The code is what travels between"
             " processes and what REST answers.",
@@ -197,8 +197,21 @@ def python() -> str:
     )
 
 
-def callable_(name: str, function: Any) -> str:
-    depth = "###" if name.startswith("Session.") else "##"
+def class_(kind: type, names: Sequence[str]) -> Iterator[str]:
+    """Write a class with its members; the signature of one that users make themselves."""
+    yield f"## `gpushare.{kind.__name__}`"
+    if kind is not gpushare.Checkpoint:
+        yield signature(f"gpushare.{kind.__name__}", kind)
+    yield prose(kind)
+    for name in names:
+        member, title = getattr(kind, name), f"{kind.__name__}.{name}"
+        if isinstance(member, property):
+            yield f"### `{title}`\n\n{prose(member)}"
+        else:
+            yield callable_(title, member, "###")
+
+
+def callable_(name: str, function: Any, depth: str = "##") -> str:
     return f"{depth} `{name}`\n\n{signature(name, function)}\n\n{prose(function)}"
 
 
@@ -225,8 +238,11 @@ def with_star(parameters: Sequence[inspect.Parameter]) -> Iterator[str]:
         yield written(value)
 
 
+STARS: dict[int, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+
+
 def written(parameter: inspect.Parameter) -> str:
-    stars = "**" if parameter.kind is inspect.Parameter.VAR_KEYWORD else ""
+    stars = STARS.get(parameter.kind, "")
     default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
     return f"{stars}{parameter.name}: {parameter.annotation}{default}"
 
@@ -377,9 +393,10 @@ read them.
 
 
 def families() -> Iterable[Metric]:
-    """Return the metrics of a broker that has no device, which have all names and labels."""
+    """Return the metrics of a broker without a device and of a cluster without a node, which have
+    all names and labels."""
     empty = Snapshot("", BrokerView(0, 0, 0.0), "fair", [], 0, [])
-    return metrics.SnapshotCollector(lambda: empty).collect()
+    return metrics.SnapshotCollector(lambda: empty, lambda: jobs.NONE).collect()
 
 
 def exposed(family: Metric) -> str:

@@ -55,10 +55,10 @@ class Server:
         command += [f"--ServerApp.{name}={value}" for name, value in options.items()]
         with self.log.open("wb") as log:
             return subprocess.Popen(
-                command, env=self._environment(), cwd=self.home, stdout=log, stderr=log
+                command, env=self.environment(), cwd=self.home, stdout=log, stderr=log
             )
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         """The user's environment, without settings, configuration or broker of theirs.
 
         PyTorch's idle threads sleep where they would spin, as sharing arranges by itself: here for

@@ -13,25 +13,49 @@ Importing this package imports neither torch, tornado nor IPython.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
+from .client.checkpoints.checkpoint import Checkpoint, checkpoint
 from .client.jobs.job import Job, submit
 from .client.session import Session
 from .client.sharing import iterations, session, turn  # `session` is the function, not its module
 
 if TYPE_CHECKING:
+    from .client.torch.checkpoints.lightning import lightning_callback
+    from .client.torch.checkpoints.resumable import resumable
+    from .client.torch.checkpoints.transformers import trainer_callback
     from .simulator.simulate import simulate
 
-__all__ = ["Job", "Session", "__version__", "iterations", "session", "simulate", "submit", "turn"]
+__all__ = [
+    "Checkpoint",
+    "Job",
+    "Session",
+    "__version__",
+    "checkpoint",
+    "iterations",
+    "lightning_callback",
+    "resumable",
+    "session",
+    "simulate",
+    "submit",
+    "trainer_callback",
+    "turn",
+]
+
+# Imported when they are used: they need torch, or a kernel that shares a device never needs them.
+LATER = {
+    "lightning_callback": ".client.torch.checkpoints.lightning",
+    "resumable": ".client.torch.checkpoints.resumable",
+    "simulate": ".simulator.simulate",
+    "trainer_callback": ".client.torch.checkpoints.transformers",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import `simulate` when it is used: a kernel that shares a device never needs it."""
-    if name == "simulate":
-        from .simulator.simulate import simulate
-
-        return simulate
+    if name in LATER:
+        return getattr(import_module(LATER[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,6 +1,7 @@
 """Stubs of the C++ module: the scheduler (no I/O, threads or clock) and the memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
 from typing import Any, ClassVar, Literal
 
 class SqueezeOption:
@@ -337,11 +338,13 @@ class GangRules:
     (0: none does). The order is computed anew whenever a gang comes, ends or changes its queue, and
     each `tick` seconds while one waits. The policy `gittins` takes the service that `known` former
     jobs took, infinite where one did not end, and looks a `quantum` of service ahead. Gangs with
-    more skew than `consolidates` get as few hosts as can be. A gang that was stopped computes
-    `resume` seconds after it has its devices again.
+    more skew than `consolidates` get as few hosts as can be. A gang computes `start` seconds after
+    it first has its devices, and `resume` seconds after it has them again.
 
     With `told`, service is what `ClusterQueue.served` has been told, and time alone makes no gang
-    older. A turn computes for `least` seconds before the gang is asked to yield.
+    older. A turn computes for `least` seconds before the gang is asked to yield. For as long, in
+    each of its waits, free devices are kept for the first gang that waits, from those behind it
+    that were stopped.
     """
 
     def __init__(
@@ -353,17 +356,22 @@ class GangRules:
         known: Sequence[float] = (),
         quantum: float = 1.0,
         consolidates: float = 0.5,
+        start: float = 0.0,
         resume: float = 0.0,
         told: bool = False,
         least: float = 0.0,
     ) -> None: ...
+    def in_parts(self, parts: int) -> GangRules:
+        """Return the same rules for hosts whose devices are counted in that number of parts each.
+        Raises ValueError for less than one part."""
 
 class GangProgress:
     """What a gang is doing.
 
     `run` and `waited` are seconds since it came into the first `queue`, and `attained` is `run` on
     all its devices; it has `served` seconds in its turn. `ticket` counts entries into queues.
-    `holds` has its devices of each host, and is empty where it has none.
+    `holds` has its devices of each host, and is empty where it has none. It `keeps_free` devices
+    that a gang behind it could have, and has done so for `kept_free` seconds of this wait.
     """
 
     def __init__(
@@ -382,6 +390,8 @@ class GangProgress:
         wants: bool = False,
         asked: bool = False,
         started: bool = False,
+        keeps_free: bool = False,
+        kept_free: float = 0.0,
         waited_in_all: float = 0.0,
         promoted: int = 0,
     ) -> None: ...
@@ -399,6 +409,8 @@ class GangProgress:
     wants: bool
     asked: bool
     started: bool
+    keeps_free: bool
+    kept_free: float
     waited_in_all: float
     promoted: int
     @property
@@ -437,6 +449,8 @@ class ClusterQueue:
     def served(self, now: float, id: str, more: float) -> None:
         """The gang has computed on its devices for `more` device-seconds, in its turn or in the
         one that has ended."""
+    def may_stop(self, now: float, id: str) -> None:
+        """The gang can be stopped and resumed from now on, so it stays no more."""
     def moved(self, now: float, id: str, holds: Sequence[int]) -> None:
         """The program that started the gang gave it these devices, as many as it was granted."""
     def restore(self, now: float, progress: GangProgress) -> None:
@@ -452,6 +466,9 @@ class ClusterQueue:
     def next_event(self) -> float | None:
         """When time alone changes something, and `assign` should be called; None: it does not."""
     def progress(self, id: str) -> GangProgress: ...
+    def waiting(self) -> list[str]:
+        """Return the gangs that want devices, in the order of the last decision; those that came
+        since are last."""
     def is_valid(self) -> str:
         """Return an empty string, or what is wrong."""
     def __contains__(self, id: str) -> bool: ...
@@ -478,7 +495,9 @@ class Job:
     that it keeps busy, above 0 and at most 1; jobs that compute at the same time have 1 in all. It
     `stays` open for this number of seconds after its last cell. On several `devices` at once it is
     a gang, and needs its demand on each of them. Other jobs squeeze it until it is slowed by a
-    factor of `bears`.
+    factor of `bears`. `curve` are the bytes that an iteration has of its lane, the most in each of
+    equal parts of its time. Two jobs whose curves are known may use one lane at once; empty: it is
+    unknown.
     """
 
     def __init__(
@@ -497,6 +516,7 @@ class Job:
         group: str = "",
         devices: int = 1,
         bears: float = 1.1,
+        curve: Sequence[int] = (),
     ) -> None: ...
     id: str
     cells: list[Cell]
@@ -511,6 +531,7 @@ class Job:
     stays: float
     devices: int
     bears: float
+    curve: list[int]
 
 class Shares:
     """Weights of groups and users by name, in virtual time; a name that is absent has 1.
@@ -639,9 +660,9 @@ class AllocationCounter:
         """Return live and peak bytes in one call, without the parts of large blocks that were
         never touched; the next peak starts at what is alive now."""
 
-def living_objects(kind: type) -> list[Any]:
-    """Return the objects of this type and its subtypes that the garbage collector knows. They are
-    found without running Python code or touching other objects."""
+def living_objects(kind: type, generation: int | None = ...) -> list[Any]:
+    """Return the objects of this type and its subtypes that the garbage collector has, in one
+    generation or in all. They are found without running Python code or touching other objects."""
 
 def return_free_memory() -> None:
     """Give freed blocks that libc keeps back to the system; they may be hundreds of megabytes."""
@@ -686,6 +707,14 @@ class LaneUsage:
     living_promoted_bytes: int
     """Promoted blocks that are alive now."""
 
+class LaneCurve:
+    """What a usual iteration of this process has in its lane, against its time."""
+
+    seconds: float
+    """Of an iteration, without waits for another process; 0: none has ended."""
+    bytes: list[int]
+    """The most in each of equal parts of that time."""
+
 class LaneEnd:
     """One end of a lane that two processes fill at once.
 
@@ -720,6 +749,10 @@ def reap_end(ledger: int, end: int) -> bool:
 def spoil_ledger(ledger: int) -> None:
     """Let neither of the two processes go by this ledger any more: what they allocate from now on
     is private, until each has another ledger."""
+
+def is_ledger_whole(ledger: int) -> bool:
+    """Return whether the two processes go by this ledger; False once one of them, or the broker,
+    has spoiled it."""
 
 def let_go_of_end(ledger: int, end: int) -> None:
     """Note that this process uses nothing of the lane, where the descriptor of the ledger came from
@@ -762,7 +795,12 @@ class Lane:
         stays the caller's.
         """
     @staticmethod
-    def detach() -> str: ...
+    def detach() -> str:
+        """Give the memory up, between iterations and with nothing alive in the lane. What was
+        learned about survivors stays."""
+    @staticmethod
+    def forget() -> None:
+        """Forget what was learned about survivors."""
     @staticmethod
     def enter() -> None:
         """An iteration begins: this thread, and no other, allocates from the lane."""
@@ -785,6 +823,8 @@ class Lane:
     def pass_on() -> None:
         """Let the next process take this end of the lane, until `enter`: the turn is over, and the
         lane is empty."""
+    @staticmethod
+    def curve() -> LaneCurve: ...
     @staticmethod
     def co_lane_usage() -> CoLaneUsage: ...
     @staticmethod
@@ -917,16 +957,19 @@ class IdleTurn:
     """The turn of this process, which a thread without Python's lock gives back while the process
     is between two iterations, the broker asks for it and nothing is alive in the host's lane.
 
-    One thread at a time may call `lend`, `want` and `keep`; any thread may call the others.
+    One thread at a time may call `prepare`, `lend`, `want` and `keep`; any thread may call the
+    others.
     """
 
     def __init__(self, watches: bool = True) -> None:
         """Where `watches` is False there is no thread, and the turn goes when `look` is called."""
     def watch(self, connection: int) -> None:
         """Set the connection to the broker, by its descriptor; -1 where there is none."""
-    def lend(self, turn: int, finish: bytes) -> bool:
-        """Allow this turn to go; `finish` is sent then. Returns False where the system has no
-        thread."""
+    def prepare(self, turn: int, finish: bytes) -> None:
+        """Set the turn to lend next, while there is none; `finish` is sent when it goes."""
+    def lend(self) -> bool:
+        """Allow the turn to go that was prepared; without one nothing changes. Returns False where
+        the system has no thread."""
     def want(self) -> None:
         """The broker has asked for the turn, in a message that has been received."""
     def keep(self) -> bool:
@@ -942,6 +985,15 @@ class IdleTurn:
     def close(self) -> None: ...
     def forget(self) -> None:
         """Give up the descriptor in a forked child, where nothing else happens."""
+
+def current_frames() -> dict[int, FrameType]:
+    """As `sys._current_frames`, and no garbage collection begins in it: in CPython 3.11 and before
+    that may stop all threads for ever."""
+
+def keeps_interrupts(callback: Callable[..., object]) -> Callable[..., None]:
+    """Return what calls the callback, where Python ignores its exceptions. If an interrupt comes
+    meanwhile, it is called once more, and KeyboardInterrupt is raised after it has returned. A
+    callback that is called twice must do no more than one that is called once."""
 
 class Pager:
     """Pages the CPU storages that AllocationCounter knows out to a file, and in again.

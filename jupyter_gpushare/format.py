@@ -47,6 +47,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def number_of_gpus(gpus: float) -> str:
+    """Return ``1 GPU``, ``4 GPUs`` or ``0.25 of a GPU``."""
+    return f"{gpus:g} of a GPU" if gpus < 1 else counted(round(gpus), "GPU")
+
+
 def clock(unix: float) -> str:
     """Return the time of day on this machine's clock: ``10:00``."""
     return time.strftime("%H:%M", time.localtime(unix))

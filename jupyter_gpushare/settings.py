@@ -10,7 +10,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -240,6 +240,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             " broker's"
         ),
     ] = ""
+    cluster_url: Annotated[
+        str,
+        Meta(
+            description="URL of the service of a JupyterHub that takes jobs, for notebooks on"
+            " machines without that socket, like https://hub.example/services/gpushare",
+            pattern=r"^(https?://[^/?#\s]+(/[^?#\s]*)?)?$",
+        ),
+    ] = ""
     cluster_directory: Annotated[
         str,
         Meta(
@@ -247,13 +255,72 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             " directory"
         ),
     ] = ""
+    cluster_engine: Annotated[
+        Literal["local", "slurm", "ray"],
+        Meta(
+            description="what starts jobs: this machine, the Slurm of which it is a node, or a Ray"
+            " cluster"
+        ),
+    ] = "local"
+    cluster_ray_address: Annotated[
+        str,
+        Meta(
+            description="head of the Ray cluster of the engine `ray`, like 10.0.0.5:6379; `auto`:"
+            " the one of which this machine is a node"
+        ),
+    ] = "auto"
     cluster_nodes: Annotated[
         str,
         Meta(
-            description="nodes for jobs and the GPUs of each, like here=4; empty: this machine with"
-            " its GPUs, or with one where it has none"
+            description="nodes of the engine `local` and the GPUs of each, like here=4, or here=4/2"
+            " where each is divided into 2 shards for jobs that want a part of one; empty: this"
+            " machine with its GPUs, or with one where it has none"
         ),
     ] = ""
+    cluster_sbatch: Annotated[
+        str,
+        Meta(
+            description="options of the engine `slurm` for each job, as sbatch has them, like"
+            " `--partition=gpu --account=lab`"
+        ),
+    ] = ""
+    cluster_as_user: Annotated[
+        str,
+        Meta(
+            description="command with which a service of several users does as one of them what is"
+            " to be done for that user's jobs, like `sudo -n -u {user}`; empty: it serves its own"
+            " user alone. Its socket has `socket_mode` and `socket_group` then"
+        ),
+    ] = ""
+    cluster_jobs_per_user: Annotated[
+        int,
+        Positive,
+        Meta(description="jobs of one user that wait or run, where there are several"),
+    ] = 1_000
+    cluster_bounds: Annotated[
+        str,
+        Meta(
+            pattern=r"^[0-9]+([.][0-9]+)?( [0-9]+([.][0-9]+)?)*$",
+            description="GPU-seconds at which a job goes to the next queue, which comes after all"
+            " before it, like `60 3600`; in a queue the first that came is the first",
+        ),
+    ] = "3600"
+    cluster_knob: Annotated[
+        float,
+        NotNegative,
+        Meta(
+            description="a job that has waited for this many times as long as it has computed"
+            " comes to the first queue again; 0: none does"
+        ),
+    ] = 8.0
+    cluster_least_seconds: Annotated[
+        float,
+        NotNegative,
+        Meta(
+            description="a job computes for this time before it is asked to yield; free GPUs are"
+            " kept as long for the first job that waits, from those behind it that were stopped"
+        ),
+    ] = 30.0
     cluster_look_seconds: Annotated[
         float, Positive, Meta(description="interval at which the service of jobs looks at them")
     ] = 1.0

@@ -1,7 +1,7 @@
-"""Write src/snapshot.ts, the TypeScript types of what the server pushes, from the Python ones.
+"""Write src/snapshot.ts, the TypeScript types of what the server says, from the Python ones.
 
-Run it after a change of Snapshot or of the server's Viewer, and with a new version; a test
-compares the file with what this would write.
+Run it after a change of Snapshot, of the server's Viewer or of the view of jobs, and with a new
+version; a test compares the file with what this would write.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from jupyter_gpushare_server.messages import Viewer
+from jupyter_gpushare_server.messages import JobLog, Viewer
 
 from jupyter_gpushare import __version__
 from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.jobs import ClusterView
 from jupyter_gpushare.wire.snapshot import Snapshot
 
 FILE = Path(__file__).resolve().parent / "src" / "snapshot.ts"
@@ -35,7 +36,7 @@ def type_of(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return " | ".join(f"'{value}'" for value in schema["enum"])
     if "anyOf" in schema:
-        return " | ".join(type_of(option) for option in schema["anyOf"])
+        return " | ".join(dict.fromkeys(type_of(option) for option in schema["anyOf"]))
     if schema["type"] == "array":
         return type_of(schema["items"]) + "[]"
     if schema["type"] == "object":
@@ -54,7 +55,7 @@ def interface(name: str, schema: dict[str, Any]) -> str:
 
 def text() -> str:
     _, components = msgspec.json.schema_components(
-        [Snapshot, messages.Error, Viewer], ref_template="{name}"
+        [Snapshot, messages.Error, Viewer, ClusterView, JobLog], ref_template="{name}"
     )
     version = f"\nexport const VERSION = '{__version__}';\n"
     interfaces = "".join(interface(name, components[name]) for name in sorted(components))

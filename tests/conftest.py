@@ -65,10 +65,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("squeeze_to_floor"):
-        folder = ROOT / "tests" / "floor"
-        paths = filter(None, [str(folder), os.environ.get("PYTHONPATH")])
-        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-        runpy.run_path(str(folder / "sitecustomize.py"))
+        folder, paths = str(ROOT / "tests" / "floor"), os.environ.get("PYTHONPATH", "")
+        if folder in paths.split(os.pathsep):
+            return  # a process that xdist has started: it has run there
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, paths]))
+        runpy.run_path(f"{folder}/sitecustomize.py")
+
+
+# Files whose tests have jobs on the engine `local`, which sees those of all processes here.
+WITH_JOBS = ("browser/test_jobs.py", "cluster/", "kernel/test_jobs.py", "server/test_jobs.py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Where two processes run tests, a file is for one of them, and all jobs are for the same one.
+    xdist's own groups are of no use here: it does not know the node ids of pytest 9.2."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFiles(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "jobs" if file.removeprefix("tests/").startswith(WITH_JOBS) else file
+
+    return ByFiles(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

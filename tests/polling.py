@@ -22,9 +22,9 @@ def comes(is_so: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> bool:
     return True
 
 
-def until(is_so: Callable[[], bool]) -> None:
+def until(is_so: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> None:
     """Return when it is so. Raises AssertionError if that takes longer than the time limit."""
-    assert comes(is_so), f"it did not come about within {TIMEOUT_SECONDS:g} s"
+    assert comes(is_so, seconds), f"it did not come about within {seconds:g} s"
 
 
 def next_of(client: Client, kind: type) -> Any:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
+import platform
 import pty
+import re
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +23,7 @@ from jupyter_gpushare import __version__
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import (
+    Change,
     Demand,
     Open,
     Shutdown,
@@ -285,6 +290,8 @@ def test_status_tells_that_notebooks_come_back(recovers_for_long: Settings) -> N
 
 # --- doctor ---------------------------------------------------------------------------------------
 
+Checks = Callable[..., dict[str, dict[str, Any]]]
+
 
 @pytest.fixture
 def checks(settings: Settings) -> Callable[..., dict[str, dict[str, Any]]]:
@@ -301,7 +308,8 @@ def checks(settings: Settings) -> Callable[..., dict[str, dict[str, Any]]]:
 def test_the_doctor_finds_this_installation_well(
     checks: Callable[..., dict[str, dict[str, Any]]], session: Client
 ) -> None:
-    found = checks()
+    found = checks(JUPYTER_GPUSHARE_CLUSTER_NODES="n0=4 n1=2")
+    assert found["jobs"]["sentence"] == "local: 6 GPUs of 2 nodes"
     wanted = {"jupyter_gpushare", "ipykernel", "C++ module", "socket", "broker", "host", "torch"}
     assert {name: found[name]["state"] for name in wanted} == dict.fromkeys(wanted, "ok")
     assert str(session.welcome.pid) in found["broker"]["sentence"]
@@ -309,6 +317,7 @@ def test_the_doctor_finds_this_installation_well(
     assert found["GPU driver"]["state"] in ("ok", "warning")
 
 
+@pytest.mark.thorough
 def test_the_doctor_tells_how_to_mend_what_is_wrong(
     checks: Callable[..., dict[str, dict[str, Any]]],
     socket_directory: Path,
@@ -327,9 +336,53 @@ def test_the_doctor_tells_how_to_mend_what_is_wrong(
     assert checks(JUPYTER_GPUSHARE_SOCKET="/tmp/" + "x" * 120)["socket"]["state"] == "problem"
 
 
+@pytest.mark.parametrize(
+    ("variables", "sentence"),
+    [
+        (
+            {"ENGINE": "slurm", "SBATCH": "", "AS_USER": ""},
+            "Slurm: scontrol cannot be run: .*: JUPYTER_GPUSHARE_CLUSTER_ENGINE=local runs jobs",
+        ),
+        *(
+            pytest.param(*case, marks=pytest.mark.thorough)
+            for case in (
+                (
+                    {"ENGINE": "slurm", "SBATCH": "--wrap=x"},
+                    "`cluster_sbatch` cannot have --wrap=x",
+                ),
+                (
+                    {"NODES": "n0=many"},
+                    "a node is declared as its name and its GPUs, like here=4",
+                ),
+                ({"AS_USER": "sudo -u {user}"}, "`cluster_as_user` is for the engine `slurm`"),
+            )
+        ),
+    ],
+)
+def test_the_doctor_says_why_no_job_can_run(
+    checks: Checks, variables: dict[str, str], sentence: str, tmp_path: Path
+) -> None:
+    named = {f"JUPYTER_GPUSHARE_CLUSTER_{name}": text for name, text in variables.items()}
+    found = checks(**named, PATH=str(tmp_path))
+    assert found["jobs"]["state"] == "problem"
+    assert re.search(sentence, found["jobs"]["sentence"])
+
+
+def test_the_doctor_sees_that_no_node_has_a_gpu(checks: Checks) -> None:
+    found = checks(JUPYTER_GPUSHARE_CLUSTER_NODES="n0=0")
+    assert found["jobs"]["sentence"] == "local: 0 GPUs of 1 node, so no job can start"
+
+
+def test_the_doctor_says_on_which_nodes_jobs_need_a_broker(checks: Checks) -> None:
+    found = checks(JUPYTER_GPUSHARE_CLUSTER_NODES="n0=2 n1=1/4")
+    assert found["jobs"]["sentence"] == (
+        "local: 3 GPUs of 2 nodes; jobs share the GPUs of n1, and take turns only where a broker"
+        " runs on the node"
+    )
+
+
 GIB = 1 << 30
 L4 = f"gpu GPU-a {16 * GIB} {GIB} NVIDIA L4"
-Checks = Callable[..., dict[str, dict[str, Any]]]
 
 
 def test_the_doctor_finds_cards_driver_and_processes_with_their_memory(
@@ -354,6 +407,38 @@ def test_the_doctor_knows_which_processes_share(
         client.ask(Open("a", "a.ipynb", "cuda:0"))
         gpus.say(L4, f"process {os.getpid()} {3 * GIB}")
         assert checks()["cuda:0"]["sentence"] == "NVIDIA L4, 15.0 GiB, 12.0 GiB free"
+
+
+def test_a_bundle_has_what_a_maintainer_needs_and_no_names(
+    session: Client, settings: Settings, tmp_path: Path
+) -> None:
+    session.ask(Change(None, weight=2.0))
+    with Client.connect(settings, "tests") as other:
+        other.ask(Open("b", "courses/thesis of Ada.ipynb", "host"))
+        file = tmp_path / "report.zip"
+        done = gpushare("doctor", "--bundle", str(file), JUPYTER_GPUSHARE_QUANTUM_SECONDS="0.5")
+    assert f"{file} has README.txt, checks.json, settings.json" in done.stderr + done.stdout
+    with zipfile.ZipFile(file) as bundle:
+        parts = {name: bundle.read(name).decode() for name in bundle.namelist()}
+    names = {check["name"] for check in json.loads(parts["checks.json"])}
+    assert {"system", "broker", "host"} <= names
+    sessions = json.loads(parts["snapshot.json"])["devices"][0]["sessions"]
+    assert {view["name"] for view in sessions} == {"n1", "n2"}
+    assert json.loads(parts["settings.json"])["quantum_seconds"] == 0.5
+    assert "listens on" in parts["broker.log"]
+    everything = " ".join(parts.values())
+    for name in ("cnn", "thesis", "Ada", getpass.getuser(), platform.node(), str(Path.home())):
+        assert not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", everything), name
+    again = gpushare("doctor", "--bundle", str(file))
+    assert f"{file} is there already: name another file" in again.stderr
+    assert again.returncode != 0
+
+
+def test_a_bundle_is_written_where_no_broker_runs(tmp_path: Path) -> None:
+    file = tmp_path / "report.zip"
+    done = gpushare("doctor", "--bundle", str(file))
+    assert "snapshot.json" not in done.stderr + done.stdout
+    assert zipfile.is_zipfile(file)
 
 
 def test_outside_of_its_hub_a_hubs_broker_says_what_is_missing(

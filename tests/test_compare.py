@@ -69,6 +69,7 @@ def overlaps(way: dict[str, Any]) -> int:
     return sum(one[0] < other[1] and other[0] < one[1] for one in a for other in b)
 
 
+@pytest.mark.thorough
 def test_all_notebooks_do_all_their_iterations_in_each_way(diaries: Any) -> None:
     assert len(diaries) == 5
     for way in diaries.values():

@@ -39,6 +39,7 @@ def rehearse(home: Path, *parts: str, **environment: str) -> tuple[int, str, Any
     return ran.returncode, ran.stdout, json.loads((home / "rehearsal.json").read_text())
 
 
+@pytest.mark.thorough
 def test_each_fact_that_lanes_rest_on_holds_for_the_fake_driver(home: Path) -> None:
     code, printed, results = rehearse(home, "driver_facts", "driver_costs")
     assert code == 0, printed

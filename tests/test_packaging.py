@@ -19,6 +19,7 @@ from jupyter_gpushare import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
+LIKE_MAKE = {"cmake.define.GPUSHARE_WERROR": "ON"}
 PACKAGES = ("jupyter_gpushare", "jupyter_gpushare_kernel", "jupyter_gpushare_server")
 
 pytestmark = pytest.mark.timeout(300)  # a first build compiles C++ and the front end
@@ -37,8 +38,9 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tarfile.TarFile]
 
 
 def built(kind: str, folder: Path) -> Path:
-    """Build one distribution with the tools of this environment: nothing is fetched."""
-    code = f"from scikit_build_core import build; print(build.build_{kind}({str(folder)!r}))"
+    """Build one distribution with the tools of this environment: nothing is fetched, and what
+    `make build` has compiled is not compiled again."""
+    code = f"from scikit_build_core import build; build.build_{kind}({str(folder)!r}, {LIKE_MAKE})"
     command = [sys.executable, "-c", code]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-2000:]

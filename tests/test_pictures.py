@@ -218,6 +218,14 @@ def test_an_expected_wait_runs_down_and_is_unknown_once_it_has_run_out() -> None
     assert after(expected + 1) is None
 
 
+def test_iterations_have_the_time_that_they_will_still_take() -> None:
+    declares = replace(IDLE, busy=True, remaining_iterations=64, remaining_seconds=370.0)
+    assert "8 of 72, ≈ 6 min 10 s" in text_of(snapshot_of(declares))
+    later = overview.aged(snapshot_of(declares), 310.0)
+    assert "8 of 72, ≈ 60 s" in text_of(later)
+    assert "≈" not in text_of(overview.aged(later, 61.0)), "it has run out, so it is unknown"
+
+
 def test_several_devices_are_told_apart() -> None:
     one = snapshot_of(IDLE)
     both = replace(one, devices=[*one.devices, replace(one.devices[0], name="cuda:0")])
@@ -235,6 +243,10 @@ def test_the_waiting_sentence_tells_what_is_known() -> None:
     )
     assert sentence(Wait(1, 2, 3.0, "needs 3 GiB", "cnn.ipynb", 12.0)) == (
         f"{begin} after cnn.ipynb, about 12 s (3.0 s so far): needs 3 GiB. {stop}"
+    )
+    assert sentence(Wait(1, 1, 3.0, "", remaining_seconds=370.0)) == (
+        "Waiting for the device, queue position 1 (3.0 s so far)."
+        f" All iterations are done in about 6 min 10 s. {stop}"
     )
     assert sentence(Wait(1, 1, 3.0, "")) == (
         f"Waiting for the device, queue position 1 (3.0 s so far). {stop}"

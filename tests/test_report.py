@@ -125,3 +125,10 @@ def test_a_wrong_day_ends_with_one_sentence(settings: Settings) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("\n") == 1
     assert "a date is written" in done.stderr
+
+
+def test_a_report_of_jobs_is_by_user_job_or_day() -> None:
+    asked = report.question_of_jobs("2026-11-01", "2026-11-02", "day")
+    assert (asked.start, asked.end, asked.by) == (local(2026, 11, 1), local(2026, 11, 3), "day")
+    with pytest.raises(InvalidValue, match="a report of jobs is by user, job or day, not 'group'"):
+        report.question_of_jobs(by="group")

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 import jupyter_gpushare as gpushare
 from jupyter_gpushare._core import Cell, Conduct, Demand, Job, policies
@@ -23,8 +25,8 @@ from jupyter_gpushare.simulator.recorder import Event
 from jupyter_gpushare.simulator.workload import Workload
 from jupyter_gpushare.tools import cli
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import Demand as Told
 from jupyter_gpushare.wire.messages import (
+    Curve,
     Finish,
     Grant,
     Open,
@@ -32,6 +34,7 @@ from jupyter_gpushare.wire.messages import (
     Request,
     Shutdown,
 )
+from jupyter_gpushare.wire.messages import Demand as Told
 from jupyter_gpushare.wire.snapshot import (
     DeviceView,
     GroupView,
@@ -514,3 +517,88 @@ def test_a_wrong_command_line_ends_with_2(words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["simulate", *words])
     assert ended.value.code == 2
+
+
+# --- two in one lane ------------------------------------------------------------------------------
+
+RISES_AND_FALLS = Curve(0.1, GIB, (10, 40, 70, 100, 70, 40, 10))
+
+
+def record_of_two(curve: Curve | None) -> list[Event]:
+    """Two notebooks of one user take turns: 100 iterations of 0.1 s each."""
+    recorder = record.Recorder()
+    both = {"ephemeral_bytes": GIB, "persistent_bytes": 0, "curve": curve}
+
+    def of(name: str, *seen: Any, **more: Any) -> SessionView:
+        return replace(view(*seen, **both, **more), id=name)
+
+    shown = [
+        snapshot(of("a", "running"), of("b", "waiting")),
+        snapshot(of("a", "running", iterations=50, device_seconds=5.0), of("b", "waiting")),
+        snapshot(of("a", "idle", iterations=100, device_seconds=10.0), of("b", "running")),
+        snapshot(
+            of("a", "idle", iterations=100, device_seconds=10.0),
+            of("b", "idle", iterations=100, device_seconds=10.0),
+        ),
+    ]
+    times = (0, 5, 10, 20)
+    return [
+        event
+        for time, each in zip(times, shown, strict=True)
+        for event in recorder.events(each, time)
+    ]
+
+
+def test_a_record_keeps_the_curve_of_a_notebook_and_writes_it_once() -> None:
+    events = record_of_two(RISES_AND_FALLS)
+    assert [event.session for event in events if event.curve] == ["n1", "n2"]
+    lines = b"".join(map(record.encode, events)).splitlines()
+    assert [msgspec.json.decode(line, type=Event) for line in lines] == events
+    first, _ = workload.from_record(events).jobs
+    assert first.curve == [GIB * part // 100 for part in RISES_AND_FALLS.percent]
+
+
+def test_an_impossible_curve_in_a_record_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    events = [Event(0.0, "reported", session="n1", curve=Curve(1.0, 1, (10, 101)))]
+    path.write_bytes(b"".join(map(record.encode, events)))
+    with pytest.raises(InvalidValue, match=r"line 1 of .* is no event: a part of a curve is 0 to"):
+        record.read(path)
+
+
+def test_co_lanes_tell_what_two_notebooks_in_one_lane_would_have_gained() -> None:
+    subject = workload.from_record(record_of_two(RISES_AND_FALLS))._replace(capacity=GIB * 6 // 5)
+    found = gpushare.simulate(subject, ["fair"], co_lanes=0.5)
+    turns, beside = found.runs
+    assert (turns.policy, beside.policy) == ("fair", "fair, co-lanes")
+    assert beside.makespan < 0.9 * turns.makespan
+    assert gpushare.simulate(subject, ["fair"]).runs[0].makespan == turns.makespan
+
+
+def test_co_lanes_of_a_record_without_curves_are_one_sentence() -> None:
+    subject = workload.from_record(record_of_two(None))
+    with pytest.raises(InvalidValue, match="no notebook of this workload tells what its"):
+        gpushare.simulate(subject, ["fair"], co_lanes=0.5)
+
+
+# --- which was best -------------------------------------------------------------------------------
+
+
+def test_the_policy_that_was_best_is_named() -> None:
+    jobs = [
+        Job(name, [Cell(count, 0.1)], demand=Demand(0, GIB), user="u", declares=True)
+        for name, count in (("long", 1000), ("short", 10))
+    ]
+    found = gpushare.simulate(Workload(jobs, GIB), ["fifo", "srtf"])
+    assert found.verdict.splitlines() == [
+        "shortest mean wait: srtf, 0.6 s",
+        "soonest completed, in the mean: srtf, 51 s",
+        "all done first: all the same, 101 s",
+    ]
+    assert repr(found).endswith(found.verdict)
+    assert gpushare.simulate(Workload(jobs, GIB), ["fifo"]).verdict == ""
+
+
+def test_no_policy_is_best_where_nothing_was_done() -> None:
+    jobs = [Job("large", [Cell()], demand=Demand(2 * GIB, 0))]
+    assert gpushare.simulate(Workload(jobs, GIB), ["fifo", "srtf"]).verdict == ""

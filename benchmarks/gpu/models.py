@@ -15,7 +15,6 @@ from torch.nn import functional
 
 from .places import DEVICE, IS_HOST, IS_REHEARSAL
 
-Iterate = Callable[[], None]
 Loss = Callable[[], torch.Tensor]
 
 LARGE_CARD = 40 << 30  # bytes; smaller cards get a quarter of each batch
@@ -166,7 +165,12 @@ def perceptron(size: Sizes) -> nn.Module:
 # --- trainings ----------------------------------------------------------------------------------
 
 
-def training(model: nn.Module, x: torch.Tensor, y: torch.Tensor, in_bfloat16: bool) -> Iterate:
+class Training(NamedTuple):
+    iterate: Callable[[], None]
+    forget_gradients: Callable[[], None]
+
+
+def training(model: nn.Module, x: torch.Tensor, y: torch.Tensor, in_bfloat16: bool) -> Training:
     model.to(device())
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
 
@@ -177,7 +181,7 @@ def training(model: nn.Module, x: torch.Tensor, y: torch.Tensor, in_bfloat16: bo
         loss.backward()
         optimizer.step()
 
-    return iterate
+    return Training(iterate, optimizer.zero_grad)
 
 
 def pictures(size: Sizes) -> tuple[torch.Tensor, torch.Tensor]:
@@ -210,8 +214,8 @@ RECIPES = {
 MODELS = ("resnet50", "vit", "gpt")  # of the figures
 
 
-def build(name: str) -> Iterate:
-    """Return a function that runs one iteration of this training at each call."""
+def build(name: str) -> Training:
+    """Return the training, of which each call runs one iteration."""
     if IS_REHEARSAL:
         torch.set_num_threads(1)
     recipe, size = RECIPES[name], sizes(name)

@@ -17,7 +17,7 @@ from measure import broker
 from .places import DEVICE, HOME, IS_REHEARSAL, fact, figure, say
 from .trainer import MIB, trainers
 
-ROUNDS = 2 if IS_REHEARSAL else 5
+ROUNDS = 2 if IS_REHEARSAL else 3
 GIB = 1 << 30
 
 
@@ -34,15 +34,23 @@ def measure(directory: str) -> None:
             return
         trainer.ask(do="run", iterations=5)
         fact("training_goes_on_afterwards", True)
-    figure("bytes_MiB", size / MIB, "MiB")
-    for way in ("out", "in"):
-        seconds = statistics.median(each[way] for each in rounds)
-        figure(f"page_{way}_rate", size / GIB / seconds, "GiB/s")
+        figure("bytes_MiB", size / MIB, "MiB")
+        seconds = {way: statistics.median(each[way] for each in rounds) for way in ("out", "in")}
+        for way in seconds:
+            figure(f"page_{way}_rate", size / GIB / seconds[way], "GiB/s")
+        copies = trainer.ask(do="copy", size=size, directory=directory)
+        figure("file_write_rate", size / GIB / copies["file_out"], "GiB/s")
+        compare(size, seconds, copies)
+
+
+def compare(size: int, seconds: dict[str, float], copies: dict[str, float]) -> None:
+    for way in seconds:
         for kind in ("pinned", "pageable"):
-            copied = statistics.median(each["copies"][f"{kind}_{way}"] for each in rounds)
+            copied = copies[f"{kind}_{way}"]
             figure(f"{kind}_copy_{way}_rate", size / GIB / copied, "GiB/s")
             target = 0.8 if kind == "pinned" else None
-            figure(f"page_{way}_over_{kind}_copy", copied / seconds, target=target, at_least=True)
+            ratio = copied / seconds[way]
+            figure(f"page_{way}_over_{kind}_copy", ratio, target=target, at_least=True)
 
 
 def main() -> int:

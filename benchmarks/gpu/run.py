@@ -50,10 +50,10 @@ PARTS = (
     Part("driver_costs", ("{driver}", "costs"), 60, "what its calls cost, by chunk size"),
     Part("tests", ("-m", "gpu.tests"), 300, "tests/gpu: nothing is lost, nothing differs"),
     Part("glue", ("-m", "gpu.glue"), 60, "what PyTorch's own calls at a boundary cost"),
-    Part("changeover", ("-m", "gpu.changeover"), 90, "a turn goes from one notebook to another"),
+    Part("changeover", ("-m", "gpu.changeover"), 100, "a turn goes from one notebook to another"),
     Part("alone", ("-m", "gpu.alone"), 150, "sharing on over stock, alone"),
     Part("together", ("-m", "gpu.together"), 240, "two and four notebooks: time and memory"),
-    Part("paging", ("-m", "gpu.paging"), 60, "memory goes out to a file and comes back"),
+    Part("paging", ("-m", "gpu.paging"), 90, "memory goes out to a file and comes back"),
 )
 SHORT_COSTS = ("64", "8")  # MiB and chunks, in a rehearsal
 

@@ -15,6 +15,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -120,7 +121,7 @@ class Training:
 
         self._models = models
         self._session = session
-        self._iterate = models.build(model)
+        self._training = models.build(model)
         self._kept: Any = None
 
     def run(self, iterations: int, load: float = 0.0) -> dict[str, Any]:
@@ -130,7 +131,7 @@ class Training:
         began = time.monotonic()
         for _ in range(iterations):
             compute(load)
-            self._iterate()
+            self._training.iterate()
         self._models.synchronize()
         ended = time.monotonic()
         usage = self._usage()
@@ -140,8 +141,8 @@ class Training:
     def turns(self, kept: str, seconds: float) -> dict[str, Any]:
         """For `seconds`: when each turn was there, and when the device had done its iteration.
 
-        `kept` is the name of what survives each iteration: nothing, a tensor that Python reaches,
-        or a graph, whose activations only autograd has.
+        `kept` is the name of what survives each iteration: nothing, the gradients, beside them a
+        tensor that Python reaches, or a graph, whose activations only autograd has.
         """
         import jupyter_gpushare as gpushare
 
@@ -151,7 +152,7 @@ class Training:
             itertools.takewhile(lambda _: time.monotonic() < end, itertools.count())
         ):
             entered = time.monotonic()
-            self._iterate()
+            self._training.iterate()
             KEEP[kept](self)
             self._models.synchronize()
             times.append((entered, time.monotonic()))
@@ -159,6 +160,10 @@ class Training:
         return {"times": times}
 
     def keep_nothing(self) -> None:
+        self._kept = None
+        self._training.forget_gradients()
+
+    def keep_gradients(self) -> None:
         self._kept = None
 
     def keep_tensor(self) -> None:
@@ -175,7 +180,7 @@ class Training:
         self._kept = leaf.exp().exp().exp().exp().sum()
 
     def page(self, directory: str) -> dict[str, Any]:
-        """Page persistent memory out and in again; and measure plain copies of as many bytes."""
+        """Page persistent memory out and in again."""
         memory = self._session.memory
         self._models.synchronize()
         began = time.perf_counter()
@@ -183,8 +188,11 @@ class Training:
         out = time.perf_counter()
         trouble = memory.page_in() if size else ""
         back = time.perf_counter()
-        answer = {"bytes": size, "reason": reason or trouble, "out": out - began, "in": back - out}
-        return {**answer, "copies": copies(size, self._models) if size else {}}
+        return {"bytes": size, "reason": reason or trouble, "out": out - began, "in": back - out}
+
+    def copy(self, size: int, directory: str) -> dict[str, float]:
+        """Return the seconds of plain copies of as many bytes, and of a write to a file."""
+        return {**copies(size, self._models), "file_out": seconds_to_write(size, directory)}
 
     def _cell_begins(self) -> None:
         if self._session is not None:
@@ -220,6 +228,7 @@ class Training:
 
 KEEP: dict[str, Callable[[Training], None]] = {
     "nothing": Training.keep_nothing,
+    "gradients": Training.keep_gradients,
     "tensor": Training.keep_tensor,
     "graph": Training.keep_graph,
 }
@@ -245,6 +254,15 @@ def copies(size: int, models: Any) -> dict[str, float]:
             found[f"{kind}_{way}"] = statistics.median(seconds)
         del at_host
     return found
+
+
+def seconds_to_write(size: int, directory: str) -> float:
+    """Return the seconds to write a file, as far as the system lets a program go on."""
+    content = memoryview(bytearray(size))
+    with tempfile.TemporaryFile(dir=directory) as file:
+        began = time.perf_counter()
+        file.write(content)
+        return time.perf_counter() - began
 
 
 def main(name: str, model: str, is_stock: bool) -> None:

@@ -15,4 +15,6 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   gpushare::register_pager(module);
   gpushare::register_simulation(module);
   gpushare::register_handoff(module);
+  gpushare::register_frames(module);
+  gpushare::register_interrupts(module);
 }

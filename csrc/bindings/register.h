@@ -7,6 +7,8 @@ void register_block_allocator(pybind11::module_& module);
 void register_cluster_queue(pybind11::module_& module);
 void register_core(pybind11::module_& module);
 void register_cuda_memory(pybind11::module_& module);
+void register_frames(pybind11::module_& module);
+void register_interrupts(pybind11::module_& module);
 void register_gangs(pybind11::module_& module);
 void register_host(pybind11::module_& module);
 void register_lane(pybind11::module_& module);

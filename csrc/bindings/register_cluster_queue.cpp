@@ -37,13 +37,14 @@ void register_gang_rules(py::module_& module) {
   py::class_<GangRules>(module, "GangRules")
       .def(py::init([](std::vector<Service> thresholds, double knob, Seconds tick,
                        std::vector<Service> known, Service quantum, double consolidates,
-                       Seconds resume, bool told, Seconds least) {
+                       Seconds start, Seconds resume, bool told, Seconds least) {
              return GangRules{std::move(thresholds),
                               knob,
                               tick,
                               std::move(known),
                               quantum,
                               consolidates,
+                              start,
                               resume,
                               told,
                               least};
@@ -51,8 +52,9 @@ void register_gang_rules(py::module_& module) {
            py::kw_only(), py::arg("thresholds") = rules.thresholds, py::arg("knob") = rules.knob,
            py::arg("tick") = rules.tick, py::arg("known") = rules.known,
            py::arg("quantum") = rules.quantum, py::arg("consolidates") = rules.consolidates,
-           py::arg("resume") = rules.resume, py::arg("told") = rules.told,
-           py::arg("least") = rules.least);
+           py::arg("start") = rules.start, py::arg("resume") = rules.resume,
+           py::arg("told") = rules.told, py::arg("least") = rules.least)
+      .def("in_parts", &GangRules::in_parts, py::arg("parts"));
 }
 
 void register_progress(py::module_& module) {
@@ -61,10 +63,11 @@ void register_progress(py::module_& module) {
       .def(py::init([](Gang gang, std::size_t queue, std::uint64_t ticket, Seconds executed,
                        Seconds run, Seconds waited, Seconds granted, Seconds served,
                        Seconds resumes, DeviceCounts holds, bool wants, bool asked, bool started,
-                       Seconds waited_in_all, int promoted) {
-             return GangProgress{std::move(gang), queue,   ticket,  executed,      run,
-                                 waited,          granted, served,  resumes,       std::move(holds),
-                                 wants,           asked,   started, waited_in_all, promoted};
+                       bool keeps_free, Seconds kept_free, Seconds waited_in_all, int promoted) {
+             return GangProgress{std::move(gang), queue,   ticket,  executed,   run,
+                                 waited,          granted, served,  resumes,    std::move(holds),
+                                 wants,           asked,   started, keeps_free, kept_free,
+                                 waited_in_all,   promoted};
            }),
            py::arg("gang"), py::kw_only(), py::arg("queue") = made.queue,
            py::arg("ticket") = made.ticket, py::arg("executed") = made.executed,
@@ -72,7 +75,8 @@ void register_progress(py::module_& module) {
            py::arg("granted") = made.granted, py::arg("served") = made.served,
            py::arg("resumes") = made.resumes, py::arg("holds") = made.holds,
            py::arg("wants") = made.wants, py::arg("asked") = made.asked,
-           py::arg("started") = made.started, py::arg("waited_in_all") = made.waited_in_all,
+           py::arg("started") = made.started, py::arg("keeps_free") = made.keeps_free,
+           py::arg("kept_free") = made.kept_free, py::arg("waited_in_all") = made.waited_in_all,
            py::arg("promoted") = made.promoted)
       .def_readonly("gang", &GangProgress::gang)
       .def_readonly("queue", &GangProgress::queue)
@@ -87,6 +91,8 @@ void register_progress(py::module_& module) {
       .def_readonly("wants", &GangProgress::wants)
       .def_readonly("asked", &GangProgress::asked)
       .def_readonly("started", &GangProgress::started)
+      .def_readonly("keeps_free", &GangProgress::keeps_free)
+      .def_readonly("kept_free", &GangProgress::kept_free)
       .def_readonly("waited_in_all", &GangProgress::waited_in_all)
       .def_readonly("promoted", &GangProgress::promoted)
       .def_property_readonly("attained", &GangProgress::attained);
@@ -121,6 +127,7 @@ void register_cluster_queue(py::module_& module) {
       .def("request", &ClusterQueue::request, now, py::arg("gang"))
       .def("set_hosts", &ClusterQueue::set_hosts, now, py::arg("hosts"))
       .def("served", &ClusterQueue::served, now, id, py::arg("more"))
+      .def("may_stop", &ClusterQueue::may_stop, now, id)
       .def("moved", &ClusterQueue::moved, now, id, py::arg("holds"))
       .def("restore", &ClusterQueue::restore, now, py::arg("progress"))
       .def("finish", &ClusterQueue::finish, now, id)
@@ -128,6 +135,7 @@ void register_cluster_queue(py::module_& module) {
       .def("assign", &ClusterQueue::assign, now)
       .def("next_event", &next_event)
       .def("progress", &ClusterQueue::progress, id)
+      .def("waiting", &ClusterQueue::waiting)
       .def("is_valid", &ClusterQueue::is_valid)
       .def("__contains__", &ClusterQueue::contains, id);
 }

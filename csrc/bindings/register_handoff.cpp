@@ -45,13 +45,14 @@ void register_idle_turn(py::module_& module) {
            py::arg("watches") = true)
       .def("watch", &IdleTurn::watch, py::arg("connection"), Unlocked())
       .def(
-          "lend",
+          "prepare",
           [](IdleTurn& turn, uint64_t number, const py::bytes& finish) {
             std::string frame = finish;
             const py::gil_scoped_release others_run;
-            return turn.lend(number, std::move(frame));
+            turn.prepare(number, std::move(frame));
           },
           py::arg("turn"), py::arg("finish"))
+      .def("lend", &IdleTurn::lend)
       .def("want", &IdleTurn::want, Unlocked())
       .def("keep", &IdleTurn::keep)
       .def("look", &IdleTurn::look, Unlocked())

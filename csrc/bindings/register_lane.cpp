@@ -46,6 +46,9 @@ void register_ledger(py::module_& module) {
   module.def(
       "spoil_ledger", [](int ledger) { Ledger::spoil(ledger); }, py::arg("ledger"),
       "Neither of the two processes goes by this ledger any more.");
+  module.def(
+      "is_ledger_whole", [](int ledger) { return Ledger::is_whole(ledger); }, py::arg("ledger"),
+      "Whether the two processes go by it.");
   module.def("let_go_of_end", &Ledger::let_go, py::arg("ledger"), py::arg("end"),
              "This end is held no more by this descriptor.");
   module.attr("LEAST_CHUNK") = kLeastChunk;
@@ -79,6 +82,10 @@ void register_usage(py::module_& module) {
                     "The most bytes of blocks that did not fit, at one time in it.")
       .def_readonly("living_promoted_bytes", &LaneUsage::living_promoted_bytes,
                     "Promoted blocks that are alive now.");
+  using Curve = TimeCurve::Known;
+  py::class_<Curve>(module, "LaneCurve", "What a usual iteration has in the lane.")
+      .def_readonly("seconds", &Curve::seconds, "Of an iteration, without waits; 0: unknown.")
+      .def_readonly("bytes", &Curve::bytes, "The most in each of equal parts of that time.");
 }
 
 void register_host_lane_memory(py::module_& module) {
@@ -119,6 +126,8 @@ void register_lane(py::module_& module) {
       .def_static(
           "detach", [] { return lane().detach(); }, Unlocked())
       .def_static(
+          "forget", [] { lane().forget(); }, "Forget what was learned about survivors.")
+      .def_static(
           "enter", [] { lane().enter(); },
           "An iteration begins: this thread, and no other, allocates from the lane.")
       .def_static(
@@ -132,6 +141,9 @@ void register_lane(py::module_& module) {
           "pass_on", [] { lane().pass_on(); },
           "The turn is over: the next process may take this one's end of the lane.")
       .def_static("usage", [] { return lane().usage(); })
+      .def_static(
+          "curve", [] { return lane().curve(); },
+          "What a usual iteration has in the lane against its time.")
       .def_static("co_lane_usage", [] { return lane().co_lane_usage(); })
       .def_static(
           "is_valid", [] { return lane().is_valid(); },

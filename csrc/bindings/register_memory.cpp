@@ -1,4 +1,7 @@
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <optional>
 
 #include "bindings/register.h"
 #include "memory/host/allocation_hook.h"
@@ -14,9 +17,9 @@ struct Counter {};  // the Python name for an object that a process has only onc
 // fails if it continues while another reference to its object exists. So no Python code runs
 // between the making of the list and its end, and nothing but the type is used of objects of other
 // types.
-py::list living_objects(const py::type& kind) {
+py::list living_objects(const py::type& kind, const std::optional<int>& generation) {
   py::list found;
-  const py::list all = py::module_::import("gc").attr("get_objects")();
+  const py::list all = py::module_::import("gc").attr("get_objects")(generation);
   for (const py::handle object : all) {
     if (PyType_IsSubtype(Py_TYPE(object.ptr()), reinterpret_cast<PyTypeObject*>(kind.ptr()))) {
       found.append(object);
@@ -53,9 +56,9 @@ void register_memory(py::module_& module) {
           "Live and peak bytes, without what was never touched of large blocks; the next peak "
           "starts "
           "at what is alive now.");
-  module.def("living_objects", &living_objects, py::arg("kind"),
-             "The objects of this type and its subtypes that the garbage collector knows, found "
-             "without running Python code or touching other objects.");
+  module.def("living_objects", &living_objects, py::arg("kind"), py::arg("generation") = py::none(),
+             "The objects of this type and its subtypes that the garbage collector has, in one "
+             "generation or in all, found without running Python code or touching other objects.");
   module.def("return_free_memory", &return_free_memory, py::call_guard<py::gil_scoped_release>(),
              "Give the system back what libc keeps of freed blocks.");
   module.def("note_iteration_outside", &note_iteration_outside);

@@ -26,18 +26,19 @@ void register_jobs(py::module_& module) {
       .def(py::init([](std::string id, std::vector<Cell> cells, const Demand& demand,
                        std::string user, Seconds arrival, double weight, int priority,
                        bool declares, double load, Seconds stays, std::string group,
-                       std::size_t devices, double bears) {
+                       std::size_t devices, double bears, std::vector<Bytes> curve) {
              return Job{std::move(id), std::move(user), std::move(group),
                         arrival,       demand,          std::move(cells),
                         weight,        priority,        declares,
                         load,          stays,           devices,
-                        bears};
+                        bears,         std::move(curve)};
            }),
            py::arg("id"), py::arg("cells"), py::kw_only(), py::arg("demand") = job.demand,
            py::arg("user") = "", py::arg("arrival") = job.arrival, py::arg("weight") = job.weight,
            py::arg("priority") = job.priority, py::arg("declares") = job.declares,
            py::arg("load") = job.load, py::arg("stays") = job.stays, py::arg("group") = "",
-           py::arg("devices") = job.devices, py::arg("bears") = job.bears)
+           py::arg("devices") = job.devices, py::arg("bears") = job.bears,
+           py::arg("curve") = job.curve)
       .def_readonly("id", &Job::id)
       .def_readonly("cells", &Job::cells)
       .def_readonly("demand", &Job::demand)
@@ -50,7 +51,8 @@ void register_jobs(py::module_& module) {
       .def_readonly("load", &Job::load)
       .def_readonly("stays", &Job::stays)
       .def_readonly("devices", &Job::devices)
-      .def_readonly("bears", &Job::bears);
+      .def_readonly("bears", &Job::bears)
+      .def_readonly("curve", &Job::curve);
 
   py::class_<Shares>(module, "Shares")
       .def(py::init([](std::map<std::string, double> groups, std::map<std::string, double> users,

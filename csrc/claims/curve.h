@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <limits>
 
 #include "claims/claims.h"
 
@@ -143,7 +144,7 @@ class Progress {
 
   // The most chunks that any known kind needs; without end where nothing is known.
   Chunks peak() const {
-    if (!all_.is_known()) return Claims::kMost;
+    if (!all_.is_known()) return std::numeric_limits<Chunks>::max();
     Chunks most = all_.peak();
     for (const Kind& kind : kinds_) {
       if (kind.envelope.is_known()) most = std::max(most, kind.envelope.peak());

@@ -12,8 +12,9 @@ ClusterPass::ClusterPass(const DevicePool& pool, const GangRules& rules,
       order_(std::move(order)),
       chosen_(order_.size()),
       asked_(order_.size()),
+      hosts_(pool.hosts()),
       free_(pool.free()),
-      left_(pool.hosts()),
+      left_(hosts_),
       reserved_(left_.size(), 0),
       left_in_all_(sum(left_)) {
   for (std::size_t each = 0; each < order_.size(); ++each) {
@@ -30,7 +31,7 @@ void ClusterPass::choose_kept() {
 }
 
 bool ClusterPass::keeps(const GangProgress& gang) const {
-  return !gang.asked && (gang.gang.stays || is_young(gang, rules_));
+  return gang.gang.stays || (!gang.asked && is_young(gang, rules_));
 }
 
 void ClusterPass::choose_in_order() {
@@ -54,14 +55,28 @@ void ClusterPass::choose_running(std::size_t index) {
 // each device, but for the second one, which looks at the hosts.
 void ClusterPass::choose_waiting(std::size_t index) {
   const Gang& gang = order_[index]->gang;
-  if (gang.devices > left_in_all_) return;
+  if (gang.devices > left_in_all_) return skip(index);
   const Wish wish = wish_of(gang);
-  if (gang.hosts > 0 && !fits(wish, left_)) return;
+  if (gang.hosts > 0 && !fits(wish, left_)) return skip(index);
+  if (are_kept(*order_[index], wish)) return;
   left_in_all_ -= gang.devices;
   if (starts_now(index, wish) || gang.hosts == 0) return;
   const DeviceCounts places = reserve(index, wish);
   subtract(left_, places);
   add(reserved_, places);
+}
+
+// Devices are kept for the first one alone, and only if the hosts could hold it.
+void ClusterPass::skip(std::size_t index) {
+  if (std::exchange(has_skipped_, true)) return;
+  const GangProgress& gang = *order_[index];
+  if (may_keep_free(gang, rules_) && fits(wish_of(gang.gang), hosts_)) keeps_ = index;
+}
+
+bool ClusterPass::are_kept(const GangProgress& gang, const Wish& wish) {
+  if (!keeps_ || !gang.started || choose(wish, common(free_, left_)).empty()) return false;
+  kept_for_ = keeps_;
+  return true;
 }
 
 // A skewed model sends few large messages and suffers from a network between its devices.

@@ -78,7 +78,8 @@ void check(const GangProgress& progress, std::size_t hosts) {
           "'" + gang.id + "' must have all its devices, or none");
   require(!progress.wants || holds.empty(), "'" + gang.id + "' must not wait and run at once");
   const auto amounts = {progress.executed, progress.run,     progress.waited,
-                        progress.served,   progress.resumes, progress.waited_in_all};
+                        progress.served,   progress.resumes, progress.waited_in_all,
+                        progress.kept_free};
   require(std::ranges::all_of(amounts, is_amount) && std::isfinite(progress.granted),
           "times of '" + gang.id + "' must be finite seconds and not negative");
 }
@@ -89,6 +90,7 @@ void check(const GangRules& rules, std::string_view policy) {
           "thresholds must be above 0 and rise");
   require(is_amount(rules.knob), "the knob must be finite and not negative");
   require(is_amount(rules.tick), "the tick must be finite seconds and not negative");
+  require(is_amount(rules.start), "starting must take finite seconds, and not below 0");
   require(is_amount(rules.resume), "resuming must take finite seconds, and not below 0");
   require(is_amount(rules.least), "the least of a turn must be finite seconds and not negative");
   require(std::isfinite(rules.quantum) && rules.quantum > 0,
@@ -113,6 +115,19 @@ double gittins_index(const std::vector<Service>& known, Service attained, Servic
 
 bool is_young(const GangProgress& gang, const GangRules& rules) {
   return rules.least - gang.served > kInstant;
+}
+
+bool may_keep_free(const GangProgress& gang, const GangRules& rules) {
+  return rules.least - gang.kept_free > kInstant;
+}
+
+GangRules GangRules::in_parts(int parts) const {
+  require(parts > 0, "a device has one part or more");
+  GangRules rules = *this;
+  for (Service& threshold : rules.thresholds) threshold *= parts;
+  for (Service& service : rules.known) service *= parts;
+  rules.quantum *= parts;
+  return rules;
 }
 
 ClusterQueue::ClusterQueue(DeviceCounts hosts, std::string_view policy, GangRules rules)
@@ -157,6 +172,12 @@ void ClusterQueue::served(Seconds now, const std::string& id, Service more) {
   if (!gang.holds.empty()) gang.served += computed;
 }
 
+void ClusterQueue::may_stop(Seconds now, const std::string& id) {
+  const Number number = number_of(id);
+  advance(now);
+  gangs_.at(number).gang.stays = false;
+}
+
 void ClusterQueue::moved(Seconds now, const std::string& id, const DeviceCounts& holds) {
   GangProgress& gang = gangs_.at(number_of(id));
   require(!gang.holds.empty() && holds.size() == gang.holds.size() && are_all_of(gang.gang, holds),
@@ -186,7 +207,8 @@ void ClusterQueue::finish(Seconds now, const std::string& id) {
   advance(now);
   GangProgress& gang = gangs_.at(number);
   if (!gang.holds.empty()) stop(gang);
-  gang.wants = false;
+  gang.wants = gang.keeps_free = false;
+  gang.kept_free = 0;
   std::erase(present_, number);
 }
 
@@ -208,6 +230,13 @@ const GangProgress& ClusterQueue::progress(const std::string& id) const {
   return gangs_.at(number_of(id));
 }
 
+std::vector<std::string> ClusterQueue::waiting() const {
+  std::vector<std::string> ids;
+  for (const Number each : present_)
+    if (const GangProgress& gang = gangs_.at(each); gang.wants) ids.push_back(gang.gang.id);
+  return ids;
+}
+
 // --- time ----------------------------------------------------------------------------------------
 
 Seconds ClusterQueue::next_event() const {
@@ -226,7 +255,9 @@ Seconds ClusterQueue::next_tick() const {
 
 // Seconds until time alone changes its queue, or whether it may be asked to yield.
 Seconds ClusterQueue::next_of(const GangProgress& gang) const {
-  if (gang.wants) return can_starve(gang) ? rules_.knob * gang.run - gang.waited : kNever;
+  if (gang.wants)
+    return std::min(can_starve(gang) ? rules_.knob * gang.run - gang.waited : kNever,
+                    gang.keeps_free ? rules_.least - gang.kept_free : kNever);
   if (rules_.told) return kNever;
   const Seconds young = is_young(gang, rules_) ? gang.resumes + rules_.least - gang.served : kNever;
   if (!policy_->queues || gang.queue == rules_.thresholds.size()) return young;
@@ -242,6 +273,7 @@ void ClusterQueue::advance(Seconds now) {
     if (gang.wants) {
       gang.waited_in_all += passed;
       if (gang.run > 0) gang.waited += passed;
+      if (gang.keeps_free) gang.kept_free += passed;
     } else if (!rules_.told) {
       const Seconds resumed = std::min(gang.resumes, passed);
       gang.resumes -= resumed;
@@ -300,6 +332,8 @@ GangDecision ClusterQueue::assign(Seconds now) {
     gang.asked = true;
     decision.yields.push_back(gang.gang.id);
   }
+  for (std::size_t each = 0; each < present_.size(); ++each)
+    gangs_.at(present_[each]).keeps_free = pass.kept_for() == each;
   return decision;
 }
 
@@ -320,8 +354,8 @@ void ClusterQueue::place(GangProgress& gang, const DeviceCounts& devices) {
   gang.holds = devices;
   gang.wants = gang.asked = false;
   gang.granted = now_;
-  gang.served = 0;
-  gang.resumes = std::exchange(gang.started, true) ? rules_.resume : 0;
+  gang.served = gang.kept_free = 0;
+  gang.resumes = std::exchange(gang.started, true) ? rules_.resume : rules_.start;
 }
 
 void ClusterQueue::stop(GangProgress& gang) {

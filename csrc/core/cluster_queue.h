@@ -17,6 +17,11 @@
 // came into the first queue goes back there, to its *tail*, and is as young as one that just
 // arrived.
 //
+// A gang that is started keeps its devices for the least of a turn. So while the first gang that
+// waits lacks devices, those that are free are kept for it, for `least` of each wait at most: no
+// gang that was stopped is started behind it, since the gangs in front may end sooner. One that has
+// not run yet is started at once.
+//
 // Events say what has happened; assign() decides. A gang that is asked to yield keeps its devices
 // until it finishes, and no other gang is granted any of them before.
 #pragma once
@@ -54,11 +59,15 @@ struct GangRules {
   std::vector<Service> known;  // of former jobs, for `gittins`; infinite where one did not end
   Service quantum = 1;         // for `gittins`
   double consolidates = 0.5;   // gangs of more skew get as few hosts as can be
-  Seconds resume = 0;          // time on its devices before a stopped gang computes again
+  Seconds start = 0;           // time on its devices before a gang computes the first time
+  Seconds resume = 0;          // the same of a gang that was stopped
   // What a gang has computed is told by served(), and time alone makes no gang older: starting,
   // saving, and waiting for others on the same device are no service.
   bool told = false;
   Seconds least = 0;  // a turn computes for this time before the gang is asked to yield
+
+  // The same rules for hosts whose devices are counted in this number of parts each.
+  GangRules in_parts(int parts) const;
 };
 
 // What a gang is doing. `run` and `waited` count since it came into the first queue; it has
@@ -74,6 +83,8 @@ struct GangProgress {
   Seconds resumes = 0;  // from now on, until it computes
   DeviceCounts holds;   // empty: none
   bool wants = false, asked = false, started = false;
+  bool keeps_free = false;  // devices are kept for it, which a gang behind it could have
+  Seconds kept_free = 0;    // the time for which they were, in this wait
   Seconds waited_in_all = 0;
   int promoted = 0;
 
@@ -98,6 +109,9 @@ double gittins_index(const std::vector<Service>& known, Service attained, Servic
 // Its turn has not computed for its least.
 bool is_young(const GangProgress& gang, const GangRules& rules);
 
+// Devices may be kept for it in this wait.
+bool may_keep_free(const GangProgress& gang, const GangRules& rules);
+
 class ClusterQueue {
  public:
   // `hosts` has the number of devices of each host, 0 of one that is lost. Raises
@@ -114,6 +128,8 @@ class ClusterQueue {
   // The gang has computed on its devices for this service more, in this turn or in the one that has
   // ended. Raises std::invalid_argument where service is not told.
   void served(Seconds now, const std::string& id, Service more);
+  // The gang can be stopped and resumed from now on, so it stays no more.
+  void may_stop(Seconds now, const std::string& id);
   // The program that started the gang gave it these devices, as many as it was granted. Raises
   // std::invalid_argument.
   void moved(Seconds now, const std::string& id, const DeviceCounts& holds);
@@ -136,6 +152,8 @@ class ClusterQueue {
   bool contains(const std::string& id) const { return numbers_.contains(id); }
   // Raises UnknownSession.
   const GangProgress& progress(const std::string& id) const;
+  // The gangs that want devices, in the order of the last decision; those that came since are last.
+  std::vector<std::string> waiting() const;
   std::string is_valid() const;  // empty, or what is wrong
 
   struct Policy;

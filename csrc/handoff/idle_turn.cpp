@@ -83,7 +83,16 @@ void IdleTurn::watch(int connection) {
   if (connection >= 0) shared_->connection = fcntl(connection, F_DUPFD_CLOEXEC, 0);
 }
 
-bool IdleTurn::lend(uint64_t number, std::string finish) {
+void IdleTurn::prepare(uint64_t number, std::string finish) {
+  const std::lock_guard guard(shared_->mutex);
+  shared_->number = number;
+  shared_->finish = std::move(finish);
+  shared_->wanted = false;
+  is_prepared_ = true;
+}
+
+bool IdleTurn::lend() {
+  if (!std::exchange(is_prepared_, false)) return true;
   if (needs_thread_) {
     try {
       std::thread(run, shared_).detach();
@@ -91,12 +100,6 @@ bool IdleTurn::lend(uint64_t number, std::string finish) {
       return false;
     }
     needs_thread_ = false;
-  }
-  {
-    const std::lock_guard guard(shared_->mutex);
-    shared_->number = number;
-    shared_->finish = std::move(finish);
-    shared_->wanted = false;
   }
   word_->fetch_and(~(kKept | kGone));
   word_->notify_one();  // this costs nothing unless the thread sleeps

@@ -12,7 +12,7 @@ namespace gpushare {
 // word decides whether an iteration begins or the turn goes, so a turn never goes during an
 // iteration.
 //
-// `lend`, `want` and `keep` may be called by one thread at a time, all else by any.
+// `prepare`, `lend`, `want` and `keep` may be called by one thread at a time, all else by any.
 class IdleTurn {
  public:
   // That thread asks and calls these without any lock of Python: the first tells whether nothing
@@ -31,10 +31,13 @@ class IdleTurn {
   // Sets the connection to the broker, of which it keeps a descriptor of its own; -1: none. After
   // the call returns, nothing is sent on the previous connection.
   void watch(int connection);
-  // From now on the turn `number` may go between iterations, once the broker asks for it; `finish`
-  // is the frame that says it is over. The first call starts the thread; returns false where the
-  // system has no thread left.
-  bool lend(uint64_t number, std::string finish);
+  // The next turn to lend is `number`, and `finish` is the frame that says it is over. Called while
+  // there is no turn: the device waits for a session whose turn begins, and not for one that waits.
+  void prepare(uint64_t number, std::string finish);
+  // From now on that turn may go between iterations, once the broker asks for it; without `prepare`
+  // before it nothing changes. The first call starts the thread; returns false where the system has
+  // no thread left.
+  bool lend();
   // The broker has asked for the turn, in a message that has been received.
   void want();
   // The turn may not go any more, or is over. Returns false if it has gone before: then it must
@@ -65,6 +68,7 @@ class IdleTurn {
   std::shared_ptr<Shared> shared_;  // shared with the thread
   std::atomic<uint32_t>* word_;     // in `shared_`
   bool needs_thread_;
+  bool is_prepared_ = false;
 };
 
 }  // namespace gpushare

@@ -69,6 +69,7 @@ SessionSpec SimulatedJob::spec() const {
   if (!spec.demand.measured) spec.demand.options.clear();
   spec.bears = job.bears;
   spec.remaining_iterations = declared();
+  spec.shares = !job.curve.empty() && job.devices == 1;
   spec.busy = job.cells.front().think == 0;
   return spec;
 }

@@ -50,7 +50,7 @@ struct SimulatedJob {
   void begin_wait(Seconds now);
   void begin_turn(Seconds now, LaneId in);
   void begin_to_compute(Seconds now);
-  // The device runs at this speed, and the job is squeezed, from now on.
+  // The job runs at this speed, and is squeezed, from now on.
   void set_rate(Seconds now, double speed);
   void reach(std::int64_t boundary);
   void end_turn(Seconds now);
@@ -70,6 +70,7 @@ struct SimulatedJob {
   std::int64_t done = 0;            // iterations of this cell, at the last boundary looked at
   double progress = 0, rate = 0;
   double slowdown = 1;  // while it is squeezed
+  double beside = 1;    // its speed beside the one that uses its lane at the same time
   Seconds since = 0;
   std::int64_t unreported = 0;
   Seconds reported = -kNever;

@@ -265,7 +265,8 @@ void Simulation::follow_class(bool has_changed) {
 }
 
 // Jobs that compute at the same time share the device: together they get no more than all of it,
-// and less where they contend. A gang has its devices alone, so it counts on the first of them.
+// and less where they contend. Two in one lane wait for its memory, and take less of the device
+// then. A gang has its devices alone, so it counts on the first of them.
 void Simulation::set_speeds(std::size_t device) {
   const auto is_there = [&](const SimulatedJob& job) {
     return job.computes && job.devices.front() == device;
@@ -274,7 +275,7 @@ void Simulation::set_speeds(std::size_t device) {
   int others = -1;
   for (const SimulatedJob& job : jobs_)
     if (is_there(job)) {
-      load += job.job.load;
+      load += job.job.load * speed_beside(job);
       ++others;
     }
   const double speed = std::pow(1 - conduct_.contention, std::max(0, others)) / std::max(1.0, load);
@@ -283,10 +284,24 @@ void Simulation::set_speeds(std::size_t device) {
     if (!is_there(job)) continue;
     const double slowdown = slowdown_of(host_, job);
     const bool slowed = std::exchange(job.slowdown, slowdown) != slowdown;
-    if (!changed && !slowed && job.rate > 0) continue;
-    job.set_rate(now(), speed);
+    const double beside = speed_beside(job);
+    const bool has_partner_changed = std::exchange(job.beside, beside) != beside;
+    if (!changed && !slowed && !has_partner_changed && job.rate > 0) continue;
+    job.set_rate(now(), speed * beside);
     aim(job);
   }
+}
+
+// As a part of its speed alone.
+double Simulation::speed_beside(const SimulatedJob& job) {
+  if (job.job.curve.empty()) return 1;
+  const DeviceState& state = host_.devices().state(job.devices.front());
+  for (const SimulatedJob& other : jobs_) {
+    const bool is_partner = other.computes && &other != &job && other.lane == job.lane &&
+                            other.devices.front() == job.devices.front();
+    if (is_partner) return pair_speeds_.of(job, other, state.lanes.table().bytes_of(job.lane));
+  }
+  return 1;
 }
 
 // A session that is squeezed may have more memory, and be faster, from the next event on.

@@ -15,6 +15,7 @@
 
 #include "core/host.h"
 #include "core/types.h"
+#include "simulation/pair_speeds.h"
 #include "simulation/simulated_class.h"
 #include "simulation/simulated_job.h"
 #include "simulation/simulation_record.h"
@@ -66,6 +67,7 @@ class Simulation {
   void enact(const Decision& decision);
   void follow_class(bool has_changed);
   void set_speeds(std::size_t device);
+  double speed_beside(const SimulatedJob& job);
   void follow_squeezes();
   void aim(const SimulatedJob& job);
 
@@ -78,6 +80,7 @@ class Simulation {
   Host host_;
   EventQueue events_;
   SimulationRecord record_;
+  PairSpeeds pair_speeds_;
 };
 
 }  // namespace gpushare

@@ -26,6 +26,9 @@ void check(const Job& job, std::size_t devices) {
           "'" + job.id + "' must have a device, and at most the " + std::to_string(devices) +
               " that there are");
   require(!job.cells.empty(), "'" + job.id + "' has no cells");
+  for (const Bytes bytes : job.curve)
+    require(bytes >= 0 && bytes <= job.demand.ephemeral,
+            "the curve of '" + job.id + "' must be from 0 to its ephemeral bytes");
   for (const Cell& cell : job.cells) check(cell, job.id);
 }
 

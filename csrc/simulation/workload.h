@@ -30,6 +30,9 @@ struct Job {
   Seconds stays = 0;  // open after its last cell
   std::size_t devices = 1;  // at once; its demand and its load are those on each of them
   double bears = 1.1;       // the slowdown up to which it may be squeezed for others
+  // What an iteration has of its lane, the most in each of equal parts of its time. Two jobs whose
+  // curves are known may use one lane at once. Empty: unknown.
+  std::vector<Bytes> curve;
 };
 
 // The weights of groups and users. Names that are absent have a weight of 1. With `class_of` a

@@ -48,6 +48,8 @@ class Demands:
     def report(self, peer: Peer, message: Report, now: float) -> None:
         record = self._sessions.of(peer)
         validation.check_report(message)
+        record.curve = message.curve or record.curve
+        record.finish.report(now, message.iterations)
         why = self._rules.excess(record, message.demand)
         refusal: DoesNotFit | None = quotas.refusal(why) if why else None
         demand = self._counted(record, message.demand, refusal)

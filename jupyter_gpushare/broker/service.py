@@ -298,7 +298,7 @@ class Service:
     def _tell_waiters(self, now: float) -> None:
         for device in self._devices:
             if self._host.sessions(device):
-                self._publisher.tell_waiters(device, self._host.snapshot(device, now))
+                self._publisher.tell_waiters(device, self._host.snapshot(device, now), now)
 
     def snapshot(self, now: float) -> Snapshot:
         """Return the state of the broker in words, with all names."""

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..errors import LimitExceeded, UnknownSession
-from ..wire.messages import Demand, Grant
+from ..wire.messages import Curve, Demand, Grant
+from .finish_time import FinishTime
 from .peer import Peer
 
 
@@ -36,7 +37,9 @@ class SessionRecord:
     has_fitted: bool = False  # it has reported a demand that fits
     is_outgrown: bool = False  # and was told that its demand does not fit any more
     above_quota: Demand | None = None  # the demand for which it is throttled until that is allowed
+    curve: Curve | None = None  # as it was reported
     resting_bytes: int = 0  # on disk while the session rests
+    finish: FinishTime = field(default_factory=FinishTime)
 
     @property
     def device(self) -> str:
@@ -58,6 +61,7 @@ class SessionRecord:
         self.is_refused, self.is_outgrown = former.is_refused, former.is_outgrown
         self.has_fitted |= former.has_fitted
         self.above_quota = former.above_quota
+        self.finish = former.finish
 
 
 class Sessions:

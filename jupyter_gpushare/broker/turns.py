@@ -46,6 +46,7 @@ class Turns:
 
     def busy(self, peer: Peer, message: Busy, now: float) -> None:
         record = self._sessions.of(peer)
+        record.finish.forget()
         self._grants.enact(self._host.set_busy(now, record.id, message.busy))
 
     def paged_out(self, peer: Peer, message: PagedOut, now: float) -> None:

@@ -80,6 +80,8 @@ def check_report(message: Report) -> None:
     counts = (message.iterations, message.remaining_iterations or 0)
     if not all(0 <= count < MAX_ITERATIONS for count in counts):
         raise InvalidValue("iterations are counted from 0 upwards")
+    if message.curve is not None and (flaw := message.curve.flaw()):
+        raise InvalidValue(flaw)
 
 
 def check_demand(demand: Demand) -> None:

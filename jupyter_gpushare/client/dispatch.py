@@ -82,12 +82,17 @@ class Dispatch:
         return notices
 
     def _on_grant(self, grant: Grant) -> None:
-        """Use the lane; where the session waits, its turn begins."""
-        if self._turn.has_lane_of(grant):
+        """Use the lane; where the session waits, its turn begins. Grants of other turns belong to
+        requests that were withdrawn."""
+        turn = self._turn
+        if grant.turn != turn.number:
+            return
+        if turn.waiting:
             self._lane_use.use(grant)
-            if self._turn.waiting:
-                self._residency.page_in()
-                self._turn.begin()
+            self._residency.page_in()
+            turn.begin()
+        elif turn.holding:
+            self._lane_use.use(grant)
 
     def _on_give_back(self, message: GiveBack) -> None:
         """Return free memory to the device, only between cells: then no thread allocates."""

@@ -11,7 +11,6 @@ import contextlib
 import functools
 import sys
 import threading
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,22 +21,10 @@ from ..format import duration
 HIDDEN = (f"{Path(__file__).parent.parent}/", contextlib.__file__)
 
 
-class Told:
-    """Wraps a wait: an interrupt, or Cancelled, that ends it gets a text with the length of the
-    wait."""
-
-    def __enter__(self) -> None:
-        self._asked_at = time.monotonic()
-
-    def __exit__(self, kind: object, error: BaseException | None, frames: object) -> None:
-        __tracebackhide__ = True
-        if isinstance(error, KeyboardInterrupt | Cancelled):
-            seconds = time.monotonic() - self._asked_at
-            raise ended(error, seconds, duration(seconds)) from None
-
-
-def ended(error: BaseException, seconds: float, how_long: str) -> Cancelled | KeyboardInterrupt:
-    """Return the error to raise in place of `error`, which ended a wait of `seconds` seconds."""
+def ended(error: BaseException, seconds: float) -> Cancelled | KeyboardInterrupt:
+    """Return the error to raise in place of `error`, an interrupt or Cancelled, which ended a wait
+    of `seconds` seconds: its text has this length."""
+    how_long = duration(seconds)
     if isinstance(error, Cancelled):
         told: Cancelled | KeyboardInterrupt = Cancelled(f"{error} after {how_long}")
     else:

@@ -25,18 +25,26 @@ class LaneUse:
         self.is_shared = False  # another session may use the lane at the same time
 
     def use(self, grant: Grant) -> None:
-        """Use the lane of a grant for the next iterations."""
+        """Use the lane of a grant for the next iterations. The broker's own copy of a grant that
+        came by a direct handoff changes nothing."""
+        lane, size = self._link.lane_of(grant)
+        if lane is not None:
+            if lane.grant == grant:
+                return
+            lane.grant = grant
         self.squeezed_bytes = grant.squeezed_bytes
-        self._owner.memory.squeeze_to(grant.squeezed_bytes)
         self.is_shared = grant.end != ALONE
-        memory, size = self._link.lane_of(grant)
-        trouble = self._owner.memory.use_lane(memory, size, self._placement.capacity)
+        memory = self._owner.memory
+        memory.squeeze_to(grant.squeezed_bytes)
+        trouble = memory.use_lane(lane, size, self._placement.capacity)
         if trouble and trouble != self.trouble:
             self._owner.on_trouble(f"iterations run outside of the shared lane: {trouble}")
         self.trouble = trouble
 
     def on_trim(self, message: Trim) -> None:
         self._owner.memory.trim_lane(message.memory, message.bytes)
+        if not message.bytes:
+            self._link.release_lane(message.memory)
 
     def survivors(self) -> int:
         """Return the bytes that are alive in the lane after an iteration."""

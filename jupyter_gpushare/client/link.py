@@ -206,6 +206,10 @@ class Link:
         known.end = grant.end if is_known else ALONE
         return (known, grant.bytes) if is_known else (None, 0)
 
+    def release_lane(self, number: int) -> None:
+        """Close the descriptor of this memory of a lane, if there is one."""
+        self.connected().release_lane(number)
+
     # --- end ---------------------------------------------------------------------------------
 
     def say_goodbye(self) -> None:

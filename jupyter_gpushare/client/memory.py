@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..devices.cuda_context import context_bytes
 from ..devices.visible import has_begun
-from ..wire.messages import Demand
+from ..wire.messages import Curve, Demand
 
 if TYPE_CHECKING:
     import psutil
@@ -88,6 +88,9 @@ class Memory(Protocol):
     def trim_lane(self, number: int, size: int) -> None:
         """Release the part above `size` bytes of the memory with that number."""
 
+    def curve(self) -> Curve | None:
+        """Return what a usual iteration has in its lane; None if that is not known."""
+
     def survivors(self) -> int:
         """Return the bytes of the iteration that are still alive in the lane."""
 
@@ -141,6 +144,9 @@ class WholeProcess:
         return ""
 
     def trim_lane(self, number: int, size: int) -> None: ...
+
+    def curve(self) -> Curve | None:
+        return None
 
     def survivors(self) -> int:
         return 0

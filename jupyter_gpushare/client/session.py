@@ -22,7 +22,7 @@ import weakref
 from collections.abc import Callable
 
 from .._core import IdleTurn
-from ..errors import BrokerUnavailable, ConnectionLost, ProtocolError
+from ..errors import BrokerUnavailable, Cancelled, ConnectionLost, ProtocolError
 from ..settings import Settings, load, socket_path
 from ..wire.client import ANSWER_SECONDS
 from ..wire.handoff_slot import HandoffSlot
@@ -284,9 +284,17 @@ class Session:
                 if self._group.joins and not self._turn.holding:
                     self._compute_outside()
                 elif not self._turn.holding:
-                    with end_of_wait.Told(), self._link.lock:
-                        self._turn.obtain(self._residency.ask_for_place)
+                    self._obtain()
             self.inside = True
+
+    def _obtain(self) -> None:
+        __tracebackhide__ = True
+        asked_at = time.monotonic()
+        try:
+            with self._link.lock:
+                self._turn.obtain(self._residency.ask_for_place)
+        except (KeyboardInterrupt, Cancelled) as error:
+            raise end_of_wait.ended(error, time.monotonic() - asked_at) from None
 
     def _place(self) -> str:
         """Return a name of the device of this session that is unique over all hosts."""
@@ -320,13 +328,14 @@ class Session:
             return  # training continues without a broker
         with self.entering, link.lock:  # `with`: an interrupt may come between `acquire` and `try`
             try:
-                if link.connected().has_news_of(turn.number, turn.handoff_slot):
-                    turn.hand_off()
-                    turn.look()
+                if not (was_asked := turn.asked is not None):
+                    turn.take_news()
                 if turn.asked is not None and turn.holding:
                     turn.give_back()
                 elif self._lane_use.is_shared and turn.holding:
                     self._lane_use.may_leave()  # what survives is in the other session's way
+                if was_asked:  # then the next session has waited for the turn, and has it first
+                    turn.take_news()
                 if usage.owes_report(now := time.monotonic(), turn.holding):
                     link.say(usage.report(now, turn.holding))
             except (ConnectionLost, ProtocolError):

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..settings import Settings
+from ..errors import BrokerUnavailable
+from ..settings import Settings, load
+from ..wire import launch
 from ..wire.messages import MAX_NAME_LENGTH
 from .cells import Cells
+from .checkpoints import checkpoint
 from .end_of_wait import hide_our_frames
 from .options import check, check_loop
 from .overrides import applied
@@ -213,23 +216,36 @@ def iterations(loader: Iterable[Batch], epochs: int = 1) -> Iterator[Batch]:
     """The batches of `loader`, `epochs` times; the loop's body is one iteration with its boundary.
 
     Batches are loaded without the turn. The length of `loader`, if it has one, tells the broker how
-    many iterations are left. Where sharing is off, this opens a session for the loop. Raises
-    InvalidValue for a wrong argument at once, GpuShareError as `session` does, and Cancelled where
-    another user cancels the wait.
+    many iterations are left. In a job with a `checkpoint` these are the batches that are not done.
+    Where sharing is off, this opens a session for the loop. Raises InvalidValue for a wrong
+    argument at once, GpuShareError as `session` does, and Cancelled where another user cancels the
+    wait.
     """
     check_loop(loader, epochs)
     return _iterations(loader, epochs)
 
 
 def _iterations(loader: Iterable[Batch], epochs: int) -> Iterator[Batch]:
+    if _is_job_without_broker():
+        yield from checkpoint.batches(loader, epochs)[1]
+        return
     with _explicit() as sharing:
-        session = sharing.session
-        length = len(loader) if isinstance(loader, Sized) else None
-        session.declare(None if length is None else length * epochs)
-        for _ in range(epochs):
-            for batch in loader:
-                with sharing.iteration():
-                    yield batch
+        left, batches = checkpoint.batches(loader, epochs)
+        sharing.session.declare(left)
+        for batch in batches:
+            with sharing.iteration():
+                yield batch
+
+
+def _is_job_without_broker() -> bool:
+    """A job has GPUs of its engine, and shares them only where their node has a broker."""
+    if "GPUSHARE_JOB" not in os.environ or current() is not None:
+        return False
+    try:
+        launch.connect(load()).close()
+    except BrokerUnavailable:
+        return True
+    return False
 
 
 @contextmanager

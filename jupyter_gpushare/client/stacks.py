@@ -7,6 +7,10 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+from .._core import current_frames
 
 LOOK_SECONDS = 0.09  # the least time between two looks at a thread; the keeper makes 20 a second
 # A share of the time. A thread that polls uses less of a processor, and a thread that computes gets
@@ -72,15 +76,28 @@ class Activity:
         return not (may_move and rests and (all_rest or not self._others_compute()))
 
     def _others_compute(self) -> bool:
-        others = sys._current_frames().keys() - {self._thread}
+        others = current_frames().keys() - {self._thread}
         return any(_computes(file) for thread in others for file in _stack(thread))
 
 
-def runs(frame: int) -> bool:
-    """Return whether the frame with that id is on this thread's stack. Callers keep ids, since a
-    frame would keep its variables, and their tensors, alive."""
+class FrameId(NamedTuple):
+    """Tells a frame without keeping it: a frame would keep its variables, and their tensors, alive.
+
+    The number alone would not do. After an interrupt in a forward the next frame with it may be
+    that of a whole cell, which then looked like that forward for as long as the cell ran."""
+
+    number: int
+    code: CodeType
+
+
+def id_of(frame: FrameType) -> FrameId:
+    return FrameId(id(frame), frame.f_code)
+
+
+def runs(frame: FrameId | None) -> bool:
+    """Return whether a frame is on this thread's stack."""
     caller = sys._getframe() if frame else None
-    while caller is not None and id(caller) != frame:
+    while caller is not None and id_of(caller) != frame:
         caller = caller.f_back
     return caller is not None
 
@@ -95,7 +112,7 @@ def _processor_seconds(thread: int) -> float:
 
 def _stack(thread: int) -> list[str]:
     """Return the files of the thread's functions, the innermost first; none if it has ended."""
-    frame, files = sys._current_frames().get(thread), []
+    frame, files = current_frames().get(thread), []
     while frame is not None:
         files.append(frame.f_code.co_filename)
         frame = frame.f_back

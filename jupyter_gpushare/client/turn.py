@@ -17,6 +17,7 @@ from ..errors import (
     ProtocolError,
     from_code,
 )
+from ..wire.client import Client
 from ..wire.framing import encode
 from ..wire.handoff_slot import HandoffSlot
 from ..wire.messages import (
@@ -63,7 +64,6 @@ class Turn:
         self.asked: Yield | None = None  # the request to end it at the next boundary
         self.refusal: GpuShareError | None = None
         self._ended = 0  # number of the last turn whose end the broker was told
-        self._finish = b""  # the frame that says that this turn is over
 
     # --- wait for it -------------------------------------------------------------------------
 
@@ -88,9 +88,16 @@ class Turn:
     def _begin_wait(self) -> None:
         self._usage.start_clock()
         self.number += 1
-        self._finish = encode(Finish(self.number))  # now: when the turn begins, the device waits
+        self._prepare_idle_turn()
         self.waiting = True
         self.asked = None
+
+    def _prepare_idle_turn(self) -> None:
+        """Let the idle turn give the next turn back between iterations without Python; but not on a
+        GPU, since only PyTorch knows what is alive there, and can wait for the work of the GPU.
+        This is done now, because the device waits when the turn begins."""
+        if not self._placement.is_gpu and self._placement.devices == 1:
+            self._idle_turn.prepare(self.number, encode(Finish(self.number)))
 
     def _await_grant(self) -> None:
         __tracebackhide__ = True
@@ -98,13 +105,20 @@ class Turn:
             try:
                 client = self._link.connected()
                 if client.has_news():
-                    self._link.take(client.receive())
+                    self._take_received(client)
                 elif given := self.handoff_slot.wait(client.fileno(), self.number):
                     self._link.take(Grant(*given))
             except (ConnectionLost, ProtocolError):
                 self._restore_while_waiting()
             if not self.holding:
                 self._raise_refusal()
+
+    def _take_received(self, client: Client) -> None:
+        """Take what has come, also what came in one piece with a grant, such as a request to yield:
+        the next boundary, for whose end another session waits, need not."""
+        self._link.take(client.receive())
+        while client.has_received and not self.refusal:
+            self._link.take(client.receive())
 
     def withdraw(self) -> None:
         """End the wait after an interrupt, also if a grant is already on its way."""
@@ -138,20 +152,10 @@ class Turn:
         """What the grant of this turn allows an iteration; 0: all that it needs."""
         return self._lane_use.squeezed_bytes if self.holding else 0
 
-    def has_lane_of(self, grant: Grant) -> bool:
-        """Whether the grant begins this turn, or repeats its lane."""
-        return grant.turn == self.number and (self.waiting or self.holding)
-
     def begin(self) -> None:
         self._usage.stop_wait()
         self.holding = True
-        self._lend()
-
-    def _lend(self) -> None:
-        """Let the idle turn give the turn back between iterations without Python; but not on a GPU,
-        since only PyTorch knows what is alive there, and can wait for the work of the GPU."""
-        if not self._placement.is_gpu and self._placement.devices == 1:
-            self._idle_turn.lend(self.number, self._finish)
+        self._idle_turn.lend()
 
     def on_yield(self, message: Yield) -> None:
         if message.turn == self.number and self.holding:
@@ -189,9 +193,24 @@ class Turn:
         self.note_gone()
         self._link.look()
 
-    def hand_off(self) -> None:
-        """Make a direct handoff at a boundary, before the messages that have come are received: the
-        successor gets the turn sooner, and the messages find this turn over."""
+    def take_news(self) -> None:
+        """Take the messages that have come, at a boundary, up to a request to yield."""
+        asked = self.asked
+        while self.asked is asked and self._has_news():
+            self._link.await_message()
+
+    def _has_news(self) -> bool:
+        """Whether a message has come. If a successor is named in what the system has, the direct
+        handoff is made at once: the successor gets the turn sooner, and messages find it over."""
+        client = self._link.connected()
+        if client.has_received:
+            return True
+        has_news = self.handoff_slot.look(client.fileno(), self.number)
+        if has_news and self.holding:
+            self._hand_off()
+        return has_news
+
+    def _hand_off(self) -> None:
         if self.handoff_slot.has_successor() and not self._lane_use.survivors():
             self._leave_lane()
             try:

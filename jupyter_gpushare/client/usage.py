@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ..wire.messages import Demand, Report, Wait
+from ..wire.messages import Curve, Demand, Report, Wait
 from . import progress
 from .memory import Memory
 from .process_groups import Membership
 
 # A share of the time between two reports, as in csrc/simulation/simulation.cpp.
 AT_END_OF_TURN = 0.1
+CURVE_SECONDS = 5.0  # between two curves that are reported
+CURVE_CHANGE = 0.05  # of the peak, or of the seconds: a smaller one is not worth a report
 
 
 class Owner(Protocol):
@@ -46,6 +48,8 @@ class Usage:
         self._waited_before = 0.0  # seconds of the waits before this one
         self._reported = 0
         self._reported_at = -math.inf
+        self._curve: Curve | None = None  # that was reported last
+        self._curve_at = -math.inf
         self._last_iteration = _plus(0, remaining)  # the number of the last declared iteration
 
     # --- the clock of this turn, or of this wait ---------------------------------------------
@@ -101,8 +105,9 @@ class Usage:
         return self._reported == self.iterations
 
     def was_registered(self) -> None:
-        """Note that the registration has reported the iterations."""
+        """Note that the registration has reported the iterations, and not the curve."""
         self._reported = self.iterations
+        self._curve, self._curve_at = None, -math.inf  # a new broker does not know it
 
     @property
     def has_news(self) -> bool:
@@ -123,7 +128,16 @@ class Usage:
         done = self.iterations - self._reported
         self._reported = self.iterations
         self._reported_at = now
-        return Report(done, self.demand(holding), self.remaining())
+        return Report(done, self.demand(holding), self.remaining(), self._new_curve(now))
+
+    def _new_curve(self, now: float) -> Curve | None:
+        if now < self._curve_at + CURVE_SECONDS:
+            return None
+        curve = self._owner.memory.curve()
+        if curve is None or (self._curve is not None and _is_near(curve, self._curve)):
+            return None
+        self._curve, self._curve_at = curve, now
+        return curve
 
     def demand(self, holding: bool) -> Demand:
         """Return the demand in bytes. All memory of a member of a process group that computes
@@ -134,6 +148,14 @@ class Usage:
             return demand
         whole = demand.persistent_bytes + demand.ephemeral_bytes
         return Demand(whole, 0, demand.measured)
+
+
+def _is_near(one: Curve, other: Curve) -> bool:
+    sizes = [(curve.seconds, curve.peak_bytes) for curve in (one, other)]
+    parts = zip(one.percent, other.percent, strict=True)
+    return all(
+        math.isclose(a, b, rel_tol=CURVE_CHANGE) for a, b in zip(*sizes, strict=True)
+    ) and all(abs(a - b) <= 100 * CURVE_CHANGE for a, b in parts)
 
 
 def _plus(done: int, more: int | None) -> int | None:

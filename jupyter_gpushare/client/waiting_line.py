@@ -30,9 +30,11 @@ def sentence(wait: Wait) -> str:
     about = "" if wait.expected_seconds is None else f", about {duration(wait.expected_seconds)}"
     line = f", {LABELS['position']} {wait.position}{after}" if wait.position else ""
     why = f": {plain(wait.reason)}" if wait.reason else ""
+    left = wait.remaining_seconds
+    all_done = "" if left is None else f" All iterations are done in about {duration(left)}."
     return (
         f"Waiting for the device{line}{about}"
-        f" ({duration(wait.waiting_seconds)} so far){why.rstrip('.')}."
+        f" ({duration(wait.waiting_seconds)} so far){why.rstrip('.')}.{all_done}"
         " Interrupt the cell to stop waiting."
     )
 

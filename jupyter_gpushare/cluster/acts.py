@@ -3,15 +3,15 @@ generation. The journal has it already, except for how a start ended."""
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from pathlib import Path
 
 from ..errors import EngineUnavailable, NoRoom, cause
-from . import generation
 from .engines.engine import Engine, Lease, Start
 from .generation import Word
-from .jobs import NO_ROOM, NOT_STARTED, Ending, Job
-from .records import lease_of
+from .hands import Hands
+from .jobs import NO_ROOM, NOT_STARTED, Ending, Job, lease_of
 from .sights import ending_of
 
 
@@ -23,32 +23,30 @@ class NotStarted(Exception):
         self.reason = reason
 
 
-class DirectoryLost(Exception):
-    """A job has no directory any more. So none of its generations can write, and none can start."""
-
-    def __init__(self, job: Job) -> None:
-        super().__init__(f"its directory {job.directory} is not there any more")
-
-
 class Acts:
     """Each of them blocks, and twice is harmless; but a generation is started once."""
 
-    def __init__(self, cluster: str, engine: Engine, beat_seconds: float) -> None:
+    def __init__(self, cluster: str, engine: Engine, hands: Hands, beat_seconds: float) -> None:
         self._cluster = cluster
         self._engine = engine
+        self._hands = hands
         self._beat_seconds = beat_seconds
 
     def start(self, job: Job) -> Lease:
         """Raises NotStarted, and EngineUnavailable: then it may have been started."""
-        path = Path(job.directory)
+        gpus = {node: math.ceil(count) for node, count in job.place.items()}
+        word = Word(job.resume, gpus, self._beat_seconds)
         try:
-            word = Word(job.resume, job.place, self._beat_seconds)
-            generation.open_generation(path, job.generation, word)
-            return self._engine.start(Start(self._cluster, job.id, job.generation, path, job.place))
+            self._hands.of(job.user).open(job.directory, job.generation, word)
+            return self._engine.start(self._start_of(job))
         except NoRoom as error:
             raise NotStarted(NO_ROOM, str(error)) from None
         except OSError as error:
             raise NotStarted(NOT_STARTED, cause(error)) from None
+
+    def _start_of(self, job: Job) -> Start:
+        directory, user = Path(job.directory), lease_of(job).user
+        return Start(self._cluster, job.id, job.generation, directory, job.place, user)
 
     def ask_yield(self, job: Job) -> None:
         with suppress(EngineUnavailable):  # it is asked again
@@ -65,9 +63,5 @@ class Acts:
         """What is left of it writes nothing any more. Raises DirectoryLost, and OSError: then
         it is not closed, and no other generation must be started."""
         self.kill(lease_of(job))
-        try:
-            return ending_of(job, generation.close_generation(Path(job.directory), job.generation))
-        except OSError:
-            if not Path(job.directory).is_dir():
-                raise DirectoryLost(job) from None
-            raise
+        hand = self._hands.of(job.user)
+        return ending_of(job, hand.close(job.directory, job.generation, [*job.place]))

@@ -1,19 +1,21 @@
-"""The queue of the cluster with names: jobs are its gangs, and nodes are its hosts."""
+"""A queue of the cluster with names: jobs are its gangs, and nodes are its hosts."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from .._core import ClusterQueue, Gang, GangProgress, GangRules
 from ..errors import DoesNotFit
-from ..format import counted
+from ..format import counted, number_of_gpus
+from ..wire.jobs import Gpus
 from .jobs import Job
 
 # What a journal keeps of a gang. What it holds, and whether it waits, follows from its job.
 KEPT = (
     *("queue", "ticket", "executed", "run", "waited", "granted", "served", "resumes", "started"),
-    *("waited_in_all", "promoted"),
+    *("keeps_free", "kept_free", "waited_in_all", "promoted"),
 )
 ENDLESS = 1e9  # seconds; how long a job lasts is not known
 
@@ -21,17 +23,30 @@ ENDLESS = 1e9  # seconds; how long a job lasts is not known
 class Decision(NamedTuple):
     """Jobs that are to start, with their GPUs of each node, and jobs that are asked to yield."""
 
-    starts: Mapping[str, Mapping[str, int]]
+    starts: Mapping[str, Mapping[str, Gpus]]
     yields: Iterable[str]
 
 
-class Gangs:
-    """`nodes` has the most GPUs that each node has had, in the order in which they came."""
+class Line(NamedTuple):
+    """The positions of jobs that wait, from 1 on; one whose start was refused has none for a while.
+    Free GPUs are `kept_for` that position, from those behind it that were stopped; 0: for none."""
 
-    def __init__(self, nodes: Mapping[str, int], policy: str, rules: GangRules) -> None:
+    positions: Mapping[str, int]
+    kept_for: int
+
+
+class Gangs:
+    """`nodes` has the most GPUs that each node has had, in the order in which they came. The queue
+    counts GPUs in this number of `parts`, and `rules` are those of whole ones."""
+
+    def __init__(
+        self, nodes: Mapping[str, int], policy: str, rules: GangRules, parts: int = 1
+    ) -> None:
         self._names = [*nodes]
-        self._most = nodes
-        self._queue = ClusterQueue([*nodes.values()], policy, rules)
+        self._most = {**nodes}
+        self._parts = parts
+        hosts = [gpus * parts for gpus in nodes.values()]
+        self._queue = ClusterQueue(hosts, policy, rules.in_parts(parts))
 
     def __contains__(self, id: str) -> bool:
         return id in self._queue
@@ -42,7 +57,7 @@ class Gangs:
         for job in sorted(jobs, key=lambda job: job.saved):
             kept = {name: job.core[name] for name in KEPT if name in job.core}
             progress = GangProgress(
-                gang_of(job),
+                self._gang(job),
                 **kept,
                 holds=self._holds(job.place) if job.is_active else (),
                 wants=not job.is_active,
@@ -50,28 +65,37 @@ class Gangs:
             )
             self._queue.restore(job.saved, progress)
 
-    def set_nodes(self, now: float, gpus: Mapping[str, int]) -> None:
+    def set_nodes(self, now: float, gpus: Mapping[str, Gpus]) -> None:
         """Each node has these GPUs for jobs; one that is not named has none."""
         self._names += [name for name in gpus if name not in self._names]
-        self._queue.set_hosts(now, [gpus.get(name, 0) for name in self._names])
+        for name, count in gpus.items():
+            self._most[name] = max(self._most.get(name, 0), math.ceil(count))
+        self._queue.set_hosts(now, self._holds(gpus))
 
     def request(self, now: float, job: Job) -> None:
         """Raises DoesNotFit where the nodes could never hold it, at their largest."""
         try:
-            self._queue.request(now, gang_of(job))
+            self._queue.request(now, self._gang(job))
         except ValueError:
             raise DoesNotFit(
                 f"a job of {wish_of(job)} never fits: {self._nodes_at_most()}"
             ) from None
 
     def _nodes_at_most(self) -> str:
-        sizes = [f"{name} {gpus}" for name, gpus in self._most.items()]
-        return f"the nodes have at most {', '.join(sizes)}" if sizes else "there is no node"
+        """Those that have some, where any has."""
+        sizes = [f"{name} {gpus}" for name, gpus in self._most.items() if gpus]
+        kind = " in shards" if self._parts > 1 else ""
+        if not sizes:
+            return f"no node has a GPU{kind}" if self._most else "there is no node"
+        return f"the nodes have{kind} at most {', '.join(sizes)}"
 
     def served(self, now: float, job: Job, seconds: float) -> None:
-        self._queue.served(now, job.id, seconds * job.spec.gpus)
+        self._queue.served(now, job.id, seconds * self._devices(job.spec.gpus))
 
-    def moved(self, now: float, id: str, place: Mapping[str, int]) -> None:
+    def may_stop(self, now: float, id: str) -> None:
+        self._queue.may_stop(now, id)
+
+    def moved(self, now: float, id: str, place: Mapping[str, Gpus]) -> None:
         self._queue.moved(now, id, self._holds(place))
 
     def finish(self, now: float, id: str) -> None:
@@ -85,6 +109,11 @@ class Gangs:
         starts = {grant.gang: self._place(grant.devices) for grant in decision.grants}
         return Decision(starts, decision.yields)
 
+    def line(self) -> Line:
+        positions = {id: number for number, id in enumerate(self._queue.waiting(), 1)}
+        kept_for = (n for id, n in positions.items() if self._queue.progress(id).keeps_free)
+        return Line(positions, next(kept_for, 0))
+
     def progress(self, id: str) -> dict[str, Any]:
         progress = self._queue.progress(id)
         return {name: getattr(progress, name) for name in KEPT}
@@ -97,17 +126,28 @@ class Gangs:
                 return f"{job.id} has {holds} in the queue, and {job.place} in the journal"
         return self._queue.is_valid()
 
-    def _holds(self, place: Mapping[str, int]) -> list[int]:
-        return [place.get(name, 0) for name in self._names]
+    def _gang(self, job: Job) -> Gang:
+        """A part of a GPU is on one node."""
+        devices = self._devices(job.spec.gpus)
+        hosts = 1 if job.spec.wants_part else job.spec.nodes
+        return Gang(job.id, devices, ENDLESS, hosts=hosts, stays=not job.resumes)
 
-    def _place(self, devices: Iterable[int]) -> dict[str, int]:
-        return {name: count for name, count in zip(self._names, devices, strict=False) if count}
+    def _devices(self, gpus: Gpus) -> int:
+        return round(gpus * self._parts)
+
+    def _holds(self, gpus: Mapping[str, Gpus]) -> list[int]:
+        return [self._devices(gpus.get(name, 0)) for name in self._names]
+
+    def _place(self, devices: Iterable[int]) -> dict[str, Gpus]:
+        return {
+            name: count / self._parts if count % self._parts else count // self._parts
+            for name, count in zip(self._names, devices, strict=False)
+            if count
+        }
 
 
 def wish_of(job: Job) -> str:
-    gpus = counted(job.spec.gpus, "GPU")
+    gpus = number_of_gpus(job.spec.gpus)
+    if job.spec.wants_part:
+        return gpus  # of one node
     return f"{gpus} on {counted(job.spec.nodes, 'node')}" if job.spec.nodes else gpus
-
-
-def gang_of(job: Job) -> Gang:
-    return Gang(job.id, job.spec.gpus, ENDLESS, hosts=job.spec.nodes, stays=not job.spec.resumes)

@@ -6,6 +6,7 @@
         word.json             where it resumes, and its GPUs of each node
         it-000000120          a complete checkpoint, a file or a folder: it has this name only when
                               all of it is on disk
+        keeps                 its ranks save checkpoints, and go on from them
         master.json, progress.json, beat.<node>, yield.<node>, ended.<node>.json, log.<node>
     JOB/g2.closed/            one that is over, or was given up
 
@@ -29,6 +30,7 @@ from typing import Any, NamedTuple, TypeGuard
 YIELDED = 75  # the exit status of a rank that has saved and left, as it was asked
 FENCED = 76  # of a launcher whose generation is closed
 MASTER = "master.json"  # where rank 0 is; its launcher writes it, before any rank starts
+KEEPS = "keeps"
 MOST_BYTES = 1 << 20  # of a file that is read here: jobs write what they like
 MOST_TAIL_BYTES = 4096
 MOST_SECONDS = 1e9  # that a generation can have computed; what tells more cannot be believed
@@ -50,10 +52,11 @@ class Word(NamedTuple):
 
 class Progress(NamedTuple):
     """What the ranks of a generation tell: for `computed` seconds all of them have computed.
-    Starting, saving and waiting are none of them."""
+    Starting, saving and waiting are none of them. `of`: iterations in all; 0: that is not known."""
 
     iteration: int
     computed: float
+    of: int = 0
 
 
 def path_of(job: Path, number: int) -> Path:
@@ -114,6 +117,14 @@ def beats(directory: Path) -> set[str]:
     return named(directory, "beat")
 
 
+def gpus_of(directory: Path, word: Word) -> dict[str, int]:
+    """The GPUs that each launcher has found, in the order of the word; nothing until all of them
+    have begun."""
+    found = {node: (read(directory / f"beat.{node}") or {}).get("gpus") for node in word.where}
+    counts = {node: count for node, count in found.items() if type(count) is int}
+    return counts if len(counts) == len(found) else {}
+
+
 def heard(directory: Path) -> set[str]:
     """The nodes whose launcher has asked its ranks to yield."""
     return named(directory, "yield")
@@ -122,6 +133,11 @@ def heard(directory: Path) -> set[str]:
 def has_ranks(directory: Path) -> bool:
     """Whether any of its ranks may have started."""
     return (directory / MASTER).exists()
+
+
+def keeps(directory: Path) -> bool:
+    """Whether its ranks have said that they save checkpoints, and go on from them."""
+    return (directory / KEEPS).exists()
 
 
 def named(directory: Path, kind: str) -> set[str]:
@@ -157,7 +173,8 @@ def progress(directory: Path) -> Progress | None:
     iteration, computed = told.get("iteration"), told.get("computed")
     if not is_amount(iteration) or not is_amount(computed) or computed > MOST_SECONDS:
         return None
-    return Progress(int(iteration), float(computed))
+    of = told.get("of")
+    return Progress(int(iteration), float(computed), int(of) if is_amount(of) else 0)
 
 
 def is_amount(value: Any) -> TypeGuard[float]:

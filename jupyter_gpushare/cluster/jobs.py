@@ -6,24 +6,17 @@ queued -> starting -> running (-> yielding) (-> ending) -> queued | done | faile
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
-from ..wire.jobs import MOST_GPUS
+from ..wire.jobs import MOST_GPUS, OVER, Gpus, State
+from .engines.engine import Lease
 from .generation import FENCED, YIELDED
+from .hands import own_user
 
-State = Literal[
-    "queued", "starting", "running", "yielding", "ending", "done", "failed", "cancelled"
-]
-# queued      the core has it as a gang that wants its devices
-# starting    its generation has computed nothing yet
-# running     it computes
-# yielding    it has the time of a lease to save and leave
-# ending      its processes are to be killed
 ACTIVE = frozenset(("starting", "running", "yielding", "ending"))
-OVER = frozenset(("done", "failed", "cancelled"))
 
 MOST_LOSSES = 3  # one after the other, without a newer checkpoint
 NO_ROOM = "no room"
@@ -37,11 +30,16 @@ RANK_LOST = "a rank is lost"
 class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the service knows of a job; its command is in its directory, for its launchers."""
 
-    gpus: Annotated[int, Meta(gt=0, le=MOST_GPUS)]
+    gpus: Gpus
     nodes: Annotated[int, Meta(ge=0, le=MOST_GPUS)] = 0  # at most this number of them; 0: any
     resumes: bool = False  # it saves when it is asked to yield, and goes on from there
     restarts: bool = False  # from its beginning, where it was lost
     tells: bool = False  # what it computes; else all time of its launchers is counted
+
+    @property
+    def wants_part(self) -> bool:
+        """Of one GPU, which others use too."""
+        return self.gpus < 1
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,12 +53,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     state: State = "queued"
     since: float = 0.0  # when it came into its state
     generation: int = 0  # of its last start; it never goes back
-    place: Mapping[str, int] = {}  # GPUs of each node, while it is active
+    place: Mapping[str, Gpus] = {}  # GPUs of each node, while it is active
     handle: str = ""  # the engine's name for what runs
     resume: str = ""  # the checkpoint with which it goes on
     told: float = 0.0  # seconds that this generation has computed, and the core has counted
     reason: str = ""  # why it is ending
     is_cancelled: bool = False
+    keeps: bool = False  # one of its generations has called gpushare.checkpoint()
     first: float | None = None  # when it computed for the first time
     ended: float | None = None
     yields: int = 0
@@ -70,12 +69,22 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     saved: float = 0.0
 
     @property
+    def resumes(self) -> bool:
+        """Whether it saves when it is asked to yield, and goes on from there."""
+        return self.spec.resumes or self.keeps
+
+    @property
     def is_active(self) -> bool:
         return self.state in ACTIVE
 
     @property
     def is_over(self) -> bool:
         return self.state in OVER
+
+
+def lease_of(job: Job) -> Lease:
+    user = "" if job.user == own_user() else job.user
+    return Lease(job.id, job.generation, job.handle, user)
 
 
 class Ending(NamedTuple):
@@ -129,7 +138,7 @@ def losses_of(job: Job, ending: Ending) -> int:
 
 def can_go_on(job: Job, ending: Ending) -> bool:
     """A job that neither resumes nor restarts must not run twice."""
-    return job.spec.resumes or job.spec.restarts or not ending.has_begun
+    return job.resumes or job.spec.restarts or not ending.has_begun
 
 
 def lost(job: Job, ending: Ending) -> str:

@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..errors import LimitExceeded
-from .jobs import OVER, Job
+from ..wire.jobs import OVER, LookAtUse, UseRow
+from .engines.engine import Capacity
+from .jobs import Job
 
 BUSY_SECONDS = 0.5  # for which a write waits for another program, before it is tried again later
 # Entry n migrates schema n to n + 1; PRAGMA user_version is the number of those done.
@@ -63,6 +65,18 @@ MIGRATIONS = (
     CREATE TABLE cluster (name TEXT NOT NULL);  -- one row
     INSERT INTO cluster VALUES (lower(hex(randomblob(4))));
     """,
+    "ALTER TABLE jobs ADD COLUMN keeps INTEGER NOT NULL DEFAULT 0;",
+    """
+    CREATE TABLE uses (
+        hour INTEGER NOT NULL,  -- in Unix seconds, when it began
+        user TEXT NOT NULL,
+        job TEXT NOT NULL,
+        gpu_seconds REAL NOT NULL,
+        PRIMARY KEY (hour, user, job)
+    ) WITHOUT ROWID;
+    """,
+    # GPUs that are divided into shards; `gpus` are whole ones.
+    "ALTER TABLE nodes ADD COLUMN shared INTEGER NOT NULL DEFAULT 0;",
 )
 COLUMNS = Job.__struct_fields__
 IN_JSON = ("spec", "place", "core")
@@ -72,9 +86,24 @@ SET_JOB = (
 )
 ADD_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?)"
 SET_NODE = (
-    "INSERT INTO nodes (name, gpus) VALUES (?, ?)"
-    " ON CONFLICT (name) DO UPDATE SET gpus = excluded.gpus"
+    "INSERT INTO nodes (name, gpus, shared) VALUES (?, ?, ?)"
+    " ON CONFLICT (name) DO UPDATE SET gpus = excluded.gpus, shared = excluded.shared"
 )
+
+ADD_USE = (
+    "INSERT INTO uses VALUES (?, ?, ?, ?)"
+    " ON CONFLICT DO UPDATE SET gpu_seconds = gpu_seconds + excluded.gpu_seconds"
+)
+NAMES = {"user": "user", "job": "job", "day": "date(hour, 'unixepoch', 'localtime')"}
+
+
+class Use(NamedTuple):
+    """What a job has computed in an hour."""
+
+    hour: int  # in Unix seconds, when it began
+    user: str
+    job: str
+    gpu_seconds: float
 
 
 class Event(NamedTuple):
@@ -108,20 +137,35 @@ class Journal:
             self._database.close()
         os.close(self._lock)
 
-    def write(self, job: Job, event: Event) -> None:
-        """The arrow of a job, and its row from then on."""
+    def write(self, job: Job, event: Event, uses: Iterable[Use] = ()) -> None:
+        """The arrow of a job, and its row from then on. What it has used since its last row is
+        added, so it is counted once, whenever the service is killed."""
         with self._transaction():
             self._database.execute(SET_JOB, row_of(job))
             self._database.execute(ADD_EVENT, event)
+            self._database.executemany(ADD_USE, uses)
 
-    def save(self, jobs: Iterable[Job]) -> None:
-        """Rows of jobs without an arrow, such as what they have computed."""
+    def save(self, jobs: Iterable[Job], uses: Iterable[Use] = ()) -> None:
+        """Rows of jobs without an arrow, with what they have used since their last ones."""
         with self._transaction():
             self._database.executemany(SET_JOB, map(row_of, jobs))
+            self._database.executemany(ADD_USE, uses)
 
-    def set_nodes(self, nodes: Mapping[str, int], event: Event) -> None:
+    def uses(self, asked: LookAtUse, user: str | None) -> list[UseRow]:
+        """Of all users, or of one."""
+        order = "1" if asked.by == "day" else "2 DESC, 1"
+        of = "" if user is None else " AND user = ?"
+        rows = self._database.execute(
+            f"SELECT {NAMES[asked.by]}, sum(gpu_seconds), count(DISTINCT job) FROM uses"
+            f" WHERE hour >= ? AND hour < ?{of} GROUP BY 1 ORDER BY {order}",
+            (asked.start, asked.end, *(() if user is None else (user,))),
+        )
+        return [UseRow(*row) for row in rows]
+
+    def set_nodes(self, nodes: Mapping[str, Capacity], event: Event) -> None:
+        rows = [(name, *gpus) for name, gpus in nodes.items()]
         with self._transaction():
-            self._database.executemany(SET_NODE, nodes.items())
+            self._database.executemany(SET_NODE, rows)
             self._database.execute(ADD_EVENT, event)
 
     def note(self, event: Event) -> None:
@@ -133,8 +177,9 @@ class Journal:
         (name,) = self._database.execute("SELECT name FROM cluster").fetchone()
         return str(name)
 
-    def nodes(self) -> dict[str, int]:
-        return dict(self._database.execute("SELECT name, gpus FROM nodes ORDER BY number"))
+    def nodes(self) -> dict[str, Capacity]:
+        rows = self._database.execute("SELECT name, gpus, shared FROM nodes ORDER BY number")
+        return {name: Capacity(*gpus) for name, *gpus in rows}
 
     def present(self) -> list[Job]:
         """Jobs that are not over, in the order in which they were submitted."""

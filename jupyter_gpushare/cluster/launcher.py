@@ -14,13 +14,15 @@ more than a Python, and it starts in a moment.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -29,25 +31,55 @@ if TYPE_CHECKING or __package__:
 else:
     import generation
 
+GPUS = "CUDA_VISIBLE_DEVICES"
+OF_TASKS = re.compile(
+    r"SLURM_(N?TASKS.*|NPROCS|PROCID|LOCALID|NODEID|STEP.*|TASK_PID|GTIDS|DISTRIBUTION)"
+)
 LOOK_SECONDS = 0.05  # between two looks at the ranks
 CANNOT_RUN = 127  # the status of a command that cannot be started, as in a shell
 PR_SET_PDEATHSIG = 1
+# The process that stands for a launcher at its engine, and has started it: it ends with that one.
+ENDS_WITH = "GPUSHARE_ENDS_WITH"
 libc = ctypes.CDLL(None)
 
 
 class Place(NamedTuple):
-    """The ranks of this node: how many, how many are on nodes before it, and how many in all."""
+    """The ranks of this node: how many, how many are on nodes before it, and how many in all; the
+    number of this node, and how many nodes there are."""
 
     here: int
     before: int
     in_all: int
+    node: int
+    nodes: int
 
 
-def place_of(node: str, word: generation.Word, has_one_for_each_gpu: bool) -> Place:
-    sizes = {name: gpus if has_one_for_each_gpu else 1 for name, gpus in word.where.items()}
-    names = list(sizes)
-    before = sum(sizes[name] for name in names[: names.index(node)])
-    return Place(sizes[node], before, sum(sizes.values()))
+def place_of(node: str, gpus: Mapping[str, int], has_one_for_each_gpu: bool) -> Place:
+    """`gpus` are those of each node."""
+    sizes = {name: count if has_one_for_each_gpu else 1 for name, count in gpus.items()}
+    number = list(sizes).index(node)
+    before = sum([*sizes.values()][:number])
+    return Place(sizes[node], before, sum(sizes.values()), number, len(sizes))
+
+
+def outside_of_tasks(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without what Slurm says of a task: a rank is none of its tasks, and
+    libraries that find such variables count tasks instead of ranks."""
+    return {name: text for name, text in environment.items() if not OF_TASKS.fullmatch(name)}
+
+
+def variables(job: str, place: Place, local: int) -> dict[str, str]:
+    """Return the environment variables of a rank that `torchrun` sets too. A process that is alone
+    has none: libraries that find them wait for other ranks instead of starting their own."""
+    return {
+        "RANK": str(place.before + local),
+        "WORLD_SIZE": str(place.in_all),
+        "LOCAL_RANK": str(local),
+        "LOCAL_WORLD_SIZE": str(place.here),
+        "GROUP_RANK": str(place.node),
+        "GROUP_WORLD_SIZE": str(place.nodes),
+        "TORCHELASTIC_RUN_ID": job,
+    }
 
 
 class Launcher:
@@ -82,11 +114,17 @@ class Launcher:
         return code
 
     def _begin(self) -> None:
-        os.close(os.open(self._beat, os.O_CREAT | os.O_EXCL, 0o600))
+        """Say that this node has begun, and how many GPUs it has: an engine may have divided them
+        in another way than it was told."""
+        beat = os.open(self._beat, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         told = generation.read(self._directory / "word.json")
         if told is None:
             raise FileNotFoundError(self._directory)
         self._word = generation.Word(**told)
+        here = os.environ.get(GPUS, "")
+        count = len(here.split(",")) if here else self._word.where[self._node]
+        with open(beat, "w") as file:
+            json.dump({"gpus": count}, file)
 
     def _keep_beating(self) -> None:
         """Raises FileNotFoundError once the generation is closed. It asks the server of the file,
@@ -112,28 +150,32 @@ class Launcher:
         return None
 
     def _environments(self, spec: dict[str, Any]) -> Iterator[dict[str, str]]:
-        place = place_of(self._node, self._word, spec.get("ranks") == "gpu")
+        has_one_for_each_gpu = spec.get("ranks") == "gpu"
+        meeting_point = self._meeting_point()
+        gpus = generation.gpus_of(self._directory, self._word)
+        place = place_of(self._node, gpus, has_one_for_each_gpu)
         resume = self._word.resume and str(self._job / self._word.resume)
         shared = {
-            **os.environ,
+            **outside_of_tasks(os.environ),
             **spec.get("environment", {}),
-            **self._meeting_point(),
             "GPUSHARE_JOB": str(self._job),
             "GPUSHARE_GENERATION": str(self._number),
             "GPUSHARE_YIELD": str(self._yields),
             "GPUSHARE_RESUME": resume,
-            "WORLD_SIZE": str(place.in_all),
-            "LOCAL_WORLD_SIZE": str(place.here),
         }
         for local in range(place.here):
-            yield {**shared, "RANK": str(place.before + local), "LOCAL_RANK": str(local)}
+            yield shared | (
+                {**meeting_point, **variables(self._job.name, place, local)}
+                if has_one_for_each_gpu or place.in_all > 1
+                else {}
+            )
 
     def _meeting_point(self) -> dict[str, str]:
         """Address and port of rank 0, which the launcher of its node has chosen, once all others
         have begun: of a gang that is not whole, no rank starts."""
         path = self._directory / generation.MASTER
         if self._node == self._word.leader:
-            self._wait_for(lambda: generation.beats(self._directory) >= self._word.where.keys())
+            self._wait_for(lambda: generation.gpus_of(self._directory, self._word))
             generation.write(path, {"address": address(), "port": free_port()})
         told = self._wait_for(lambda: generation.read(path))
         return {"MASTER_ADDR": str(told["address"]), "MASTER_PORT": str(told["port"])}
@@ -201,6 +243,10 @@ def free_port() -> int:
 def main(arguments: list[str]) -> int | str:
     if len(arguments) != 3 or not arguments[1].isdigit():
         return "usage: launcher.py JOB GENERATION NODE"
+    if holder := os.environ.get(ENDS_WITH):
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != int(holder):
+            return "the process that has started this launcher has ended"
     job, number, node = arguments
     code = Launcher(Path(job), int(number), node).run()
     return code if code >= 0 else 128 - code

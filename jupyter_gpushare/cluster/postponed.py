@@ -9,6 +9,7 @@ from typing import NamedTuple
 class Wait(NamedTuple):
     until: float
     seconds: float
+    refusal: str  # what the engine said
 
 
 class Postponed:
@@ -19,10 +20,10 @@ class Postponed:
         self._most = most
         self._waits: dict[str, Wait] = {}
 
-    def add(self, now: float, id: str) -> None:
+    def add(self, now: float, id: str, refusal: str) -> None:
         last = self._waits.get(id)
         seconds = min(2 * last.seconds, self._most) if last else self._seconds
-        self._waits[id] = Wait(now + seconds, seconds)
+        self._waits[id] = Wait(now + seconds, seconds, refusal)
 
     def due(self, now: float) -> list[str]:
         """Those whose wait has ended by now, once."""
@@ -30,6 +31,11 @@ class Postponed:
         for id in due:
             self._waits[id] = self._waits[id]._replace(until=math.inf)
         return due
+
+    def refusal(self, id: str) -> str:
+        """Why its last start was refused, until it has found room."""
+        wait = self._waits.get(id)
+        return wait.refusal if wait else ""
 
     def forget(self, id: str) -> None:
         """It has found room, or is over: its next wait is a first one."""

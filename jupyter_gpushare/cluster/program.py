@@ -6,40 +6,100 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .._core import GangRules
 from ..devices import find_all
-from ..errors import BrokerUnavailable, cause
+from ..errors import BrokerUnavailable, InvalidValue, cause
 from ..settings import Settings, cluster_directory, cluster_socket_path
 from ..wire.launch import checked, make_directory
+from .command import Ran
+from .engines.engine import Engine
 from .engines.local import LocalEngine, declared
+from .engines.slurm import SlurmEngine, options_in
 from .engines.timeout import EngineWithTimeout
+from .hands import Hands, words_of
 from .journal import Journal
 from .loop import Loop
-from .server import Server
+from .server import Access, Server
 from .service import Service
 
-RULES = GangRules(told=True, tick=0, thresholds=[3600.0])
+MakeEngine = Callable[[str], Engine]  # of the name of a cluster
 
 
 def run(settings: Settings) -> None:
     """Raises InvalidValue, BrokerUnavailable, and LimitExceeded where another one has the
     journal."""
     path = checked(cluster_socket_path(settings))
-    nodes = declared(settings.cluster_nodes or this_machine(settings))
-    make_directory(path.parent)
+    rules = rules_of(settings)
+    hands = Hands(words_of(settings.cluster_as_user))
+    make_engine = engine_of(settings, hands)
+    make_directory(path.parent, hands.are_many)
     journal = opened(cluster_directory(settings) / "cluster.sqlite")
-    engine = EngineWithTimeout(LocalEngine(journal.cluster(), nodes))
+    engine = EngineWithTimeout(make_engine(journal.cluster()))
 
     def make() -> Service:
-        return Service(journal, engine, time.time, rules=RULES)
+        return Service(journal, engine, time.time, rules=rules, hands=hands)
 
     loop = Loop(make, settings.cluster_look_seconds)
-    with Server(path, loop, journal.cluster()) as server:
+    with Server(path, loop, journal.cluster(), access_of(settings, hands)) as server:
         serve(server, loop, settings.idle_exit_seconds)
     path.unlink(missing_ok=True)
+    hands.end()
     journal.close()
+
+
+def access_of(settings: Settings, hands: Hands) -> Access:
+    if not hands.are_many:
+        return Access(hands)
+    limit = settings.cluster_jobs_per_user
+    return Access(hands, settings.socket_mode, settings.socket_group, limit)
+
+
+def local(settings: Settings, hands: Hands) -> MakeEngine:
+    """Raises InvalidValue."""
+    if hands.are_many:
+        raise InvalidValue(
+            "the engine `local` runs jobs of one user: `cluster_as_user` is for the engine `slurm`"
+        )
+    nodes = declared(settings.cluster_nodes or this_machine(settings))
+    return lambda cluster: LocalEngine(cluster, nodes)
+
+
+def slurm(settings: Settings, hands: Hands) -> MakeEngine:
+    options = options_in(settings.cluster_sbatch)
+
+    def run_as(user: str, command: Sequence[str], given: str) -> Ran:
+        return hands.of(user).run(command, given)
+
+    return lambda cluster: SlurmEngine(cluster, options, run_as=run_as if hands.are_many else None)
+
+
+def on_ray(settings: Settings, hands: Hands) -> MakeEngine:
+    """Raises InvalidValue."""
+    if hands.are_many:
+        raise InvalidValue("the engine `ray` runs all jobs as the one user that Ray runs as")
+    try:
+        from .engines.ray import RayEngine
+    except ImportError:
+        raise InvalidValue(
+            "the engine `ray` needs Ray: pip install 'jupyter_gpushare[ray]'"
+        ) from None
+    return lambda cluster: RayEngine(cluster, settings.cluster_ray_address)
+
+
+# Each refuses wrong settings before there is a journal.
+ENGINES: dict[str, Callable[[Settings, Hands], MakeEngine]] = {
+    "local": local,
+    "slurm": slurm,
+    "ray": on_ray,
+}
+
+
+def engine_of(settings: Settings, hands: Hands) -> MakeEngine:
+    """Raises InvalidValue."""
+    return ENGINES[settings.cluster_engine](settings, hands)
 
 
 def opened(path: Path) -> Journal:
@@ -66,6 +126,23 @@ def serve(server: Server, loop: Loop, idle_seconds: float) -> None:
     print(f"the service of jobs listens on {server.path}", file=sys.stderr, flush=True)
     loop.run(tell, stopped)
     server.shutdown()
+
+
+def rules_of(settings: Settings) -> GangRules:
+    """Raises InvalidValue."""
+    bounds = [float(bound) for bound in settings.cluster_bounds.split()]
+    if bounds != sorted({*bounds} - {0.0}):
+        raise InvalidValue(
+            f"`cluster_bounds` are GPU-seconds above 0, each larger than the one before it, and not"
+            f" {settings.cluster_bounds!r}"
+        )
+    return GangRules(
+        told=True,
+        tick=0,
+        thresholds=bounds,
+        knob=settings.cluster_knob,
+        least=settings.cluster_least_seconds,
+    )
 
 
 def this_machine(settings: Settings) -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from .engines.engine import Lease
-from .jobs import Job
-from .journal import Event, Journal
+from .jobs import Job, lease_of
+from .journal import Event, Journal, Use
+
+HOUR_SECONDS = 3600
+SAVE_SECONDS = 60.0
 
 
 class Records:
@@ -15,6 +18,8 @@ class Records:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._jobs = {job.id: job for job in journal.present()}
+        self._uses: dict[str, dict[int, float]] = {}  # GPU-seconds by job and hour, not written yet
+        self._saved = 0.0  # when those were written last
 
     def __getitem__(self, id: str) -> Job:
         return self._jobs[id]
@@ -41,18 +46,34 @@ class Records:
         before = self._jobs.get(job.id)
         if before is None or before.state != job.state:
             job = replace(job, since=now)
-        self._journal.write(job, Event(now, job.id, job.generation, what, detail))
+        event = Event(now, job.id, job.generation, what, detail)
+        self._journal.write(job, event, self._uses_of(job))
+        self._uses.pop(job.id, None)
         if job.is_over:
             self._jobs.pop(job.id, None)
         else:
             self._jobs[job.id] = job
         return job
 
-    def keep(self, job: Job) -> Job:
-        """Without an arrow: it is written with the next one of this job."""
+    def count(self, now: float, job: Job, gpu_seconds: float) -> Job:
+        """It has computed, and its row says so. Without an arrow: both are written with the next
+        one of this job, or by `save`."""
         self._jobs[job.id] = job
+        hours, hour = self._uses.setdefault(job.id, {}), int(now) // HOUR_SECONDS * HOUR_SECONDS
+        hours[hour] = hours.get(hour, 0.0) + gpu_seconds
         return job
 
+    def save_now_and_then(self, now: float) -> None:
+        if now - self._saved >= SAVE_SECONDS:
+            self.save()
+            self._saved = now
 
-def lease_of(job: Job) -> Lease:
-    return Lease(job.id, job.generation, job.handle)
+    def save(self) -> None:
+        """Write what was counted."""
+        if jobs := [self._jobs[id] for id in self._uses]:
+            self._journal.save(jobs, [use for job in jobs for use in self._uses_of(job)])
+            self._uses = {}
+
+    def _uses_of(self, job: Job) -> list[Use]:
+        hours = self._uses.get(job.id, {})
+        return [Use(hour, job.user, job.id, seconds) for hour, seconds in hours.items()]

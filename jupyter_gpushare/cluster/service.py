@@ -10,7 +10,6 @@ There is no socket, process or thread here, and `clock` is all that it knows of 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -18,16 +17,22 @@ from msgspec.structs import replace
 
 from .._core import GangRules
 from ..errors import EngineUnavailable, InvalidValue, UnknownJob, cause
-from ..wire.jobs import MOST_JOBS
-from .acts import Acts, DirectoryLost, NotStarted
-from .engines.engine import PART, Engine, Node
-from .gangs import Gangs
-from .jobs import CANCELLED, NO_ROOM, NOT_STARTED, OVER, Job, Outcome, Spec, outcome_of
+from ..wire.jobs import MOST_JOBS, OVER, Gpus, JobUses, LookAtUse
+from .acts import Acts, NotStarted
+from .engines.engine import PART, Capacity, Engine, Node, capacity, plain
+from .facts import Facts, facts_unread
+from .gangs import Line
+from .generation import Progress
+from .hand import DirectoryLost
+from .hands import Hands
+from .jobs import CANCELLED, NO_ROOM, NOT_STARTED, Job, Outcome, Spec, lease_of, outcome_of
 from .journal import Event, Journal
 from .looks import Look, look_at
 from .postponed import Postponed
-from .records import Records, lease_of
+from .queues import Queues
+from .records import Records
 from .sights import sight_of
+from .troubles import Troubles
 from .verdicts import Bounds, Verdict, verdict_of
 
 NEVER = float("-inf")
@@ -46,17 +51,21 @@ class Service:
         policy: str = "las",
         rules: GangRules,
         bounds: Bounds = Bounds(),  # noqa: B008 (it cannot change)
+        hands: Hands | None = None,
     ) -> None:
         """`engine` is one of the journal's cluster, and `rules` have `told`. `clock` returns Unix
-        time."""
+        time. Without `hands` all jobs are of the service's own user."""
         self._journal, self._engine, self._clock, self._bounds = journal, engine, clock, bounds
-        self._acts = Acts(journal.cluster(), engine, bounds.beat)
+        self._hands = hands or Hands()
+        self._acts = Acts(journal.cluster(), engine, self._hands, bounds.beat)
         self._records = Records(journal)
         self._most = journal.nodes()
-        self._gangs = Gangs(self._most, policy, rules)
-        self._gangs.restore(self._records.all())
+        self._queues = Queues(self._most, policy, rules)
+        self._queues.restore(self._records.all())
         self._postponed = Postponed(bounds.postponed, bounds.most_postponed)
         self._swept = NEVER  # when all that runs was looked at
+        self._told: dict[str, Progress | None] = {}  # by active jobs, in the last step
+        self._troubles = Troubles()
         self.nodes: Mapping[str, Node] = {}  # as the engine has said last
         self.is_answered = False  # by the engine, in the last step
 
@@ -72,7 +81,7 @@ class Service:
             raise InvalidValue(f"an id of a job has 1 to 64 of a-z, 0-9 and '-', and not {id!r}")
         now = self._clock()
         job = Job(id=id, user=user, directory=directory, spec=spec, submitted=now)
-        self._gangs.request(now, job)
+        self._queues.of(job).request(now, job)
         return self._write(now, job, "submitted")
 
     def cancel(self, id: str) -> Job:
@@ -98,9 +107,35 @@ class Service:
             raise UnknownJob(f"there is no job {id}")
         return job
 
+    def run_seconds(self, job: Job) -> float:
+        """Return for how long a job has computed on its GPUs, until the last look."""
+        core = job.core if job.is_over else self._queues.of(job).progress(job.id)
+        return float(core.get("executed", 0.0))  # `run` begins anew with each promotion
+
+    def told(self, job: Job) -> Progress | None:
+        """Return what an active job has told, by the last step."""
+        return self._told.get(job.id) if job.is_active else None
+
+    def trouble(self, job: Job) -> str:
+        """Return what kept the last step from looking after it; empty: nothing."""
+        return self._troubles.of(job.id)
+
+    def line(self, wants_part: bool) -> Line:
+        """Of jobs that wait for a part of a GPU, or of those that wait for whole ones."""
+        return self._queues.line(wants_part)
+
+    def refusal(self, job: Job) -> str:
+        """Return why the engine has refused its last start; empty: it has not."""
+        return self._postponed.refusal(job.id)
+
+    def uses(self, asked: LookAtUse, user: str | None) -> JobUses:
+        """Return what jobs have used, of one user or of all."""
+        self._records.save()
+        return JobUses(self._journal.uses(asked, user))
+
     def is_valid(self) -> str:
         """Return an empty string, or what is wrong, between two calls."""
-        return self._gangs.is_valid(self._records.all())
+        return self._queues.is_valid(self._records.all())
 
     # --- a step -----------------------------------------------------------------------------------
 
@@ -110,24 +145,32 @@ class Service:
         now = self._clock()
         self._see_nodes(now, look.nodes)
         self._sweep(now, look)
+        self._troubles.begin()
         for job in self._records.active():
             self._follow(now, job, look)
         for id in self._postponed.due(now):
-            self._gangs.request(now, self._records[id])
+            self._queues.of(self._records[id]).request(now, self._records[id])
         if look.nodes is not None:  # else nothing could be started or asked
             self._enact(now)
+        self._hands.keep({job.user for job in self._records.all()})
+        self._records.save_now_and_then(now)
 
     def _see_nodes(self, now: float, nodes: Mapping[str, Node] | None) -> None:
         self.is_answered = nodes is not None
         if nodes is None:
             return
         self.nodes = nodes
-        more = {name: n.gpus for name, n in nodes.items() if n.gpus > self._most.get(name, -1)}
+        most = {
+            name: capacity(node, node.gpus).at_least(self._most.get(name, Capacity()))
+            for name, node in nodes.items()
+        }
+        more = {name: gpus for name, gpus in most.items() if gpus != self._most.get(name)}
         if more:
-            self._journal.set_nodes(more, Event(now, "", 0, "nodes", str(more)))
+            told = {name: max(gpus) for name, gpus in more.items()}
+            self._journal.set_nodes(more, Event(now, "", 0, "nodes", str(told)))
             self._most |= more
-            self._gangs.set_nodes(now, self._most)  # what jobs may want, though others use some
-        self._gangs.set_nodes(now, usable(nodes, self._records.active()))
+            self._queues.set_nodes(now, self._most)  # what jobs may want, though others use some
+        self._queues.set_nodes(now, usable(nodes, self._records.active()))
 
     def _sweep(self, now: float, look: Look) -> None:
         """Adopt what runs and should, and kill what should not: a generation that was given up, or
@@ -143,11 +186,24 @@ class Service:
                 self._write(now, job, "adopted", lease.handle, handle=lease.handle)
 
     def _follow(self, now: float, job: Job, look: Look) -> None:
-        sight = sight_of(job, look, self._bounds.silent)
+        facts = self._look_into(now, job)
+        self._told[job.id] = facts.told
+        sight = sight_of(job, look, facts)
+        if sight.keeps and not job.keeps:
+            self._queues.of(job).may_stop(now, job.id)
+            job = self._write(now, job, "keeps", keeps=True)
         job = self._count(now, job, sight.computed)
         if sight.where.keys() <= self._most.keys() and is_moved(job, sight.where):
             job = self._move(now, job, sight.where)
         self._obey(now, job, verdict_of(job, sight, now, self._bounds))
+
+    def _look_into(self, now: float, job: Job) -> Facts:
+        hand, nodes = self._hands.of(job.user), [*job.place]
+        try:
+            return hand.look(job.directory, job.generation, nodes, self._bounds.silent)
+        except OSError as error:
+            self._note(now, job, f"its directory cannot be read: {cause(error)}")
+            return facts_unread(nodes, self._told.get(job.id))
 
     def _obey(self, now: float, job: Job, verdict: Verdict) -> None:
         match verdict.act:
@@ -168,7 +224,7 @@ class Service:
     # --- acts -------------------------------------------------------------------------------------
 
     def _enact(self, now: float) -> None:
-        decision = self._gangs.decide(now)
+        decision = self._queues.decide(now)
         for id in decision.yields:
             self._ask(now, self._records[id])
         for id, place in decision.starts.items():
@@ -176,10 +232,10 @@ class Service:
 
     def _ask(self, now: float, job: Job) -> None:
         """A job that does not resume is never asked, and ends with its node."""
-        if job.spec.resumes and job.state in ("starting", "running"):
+        if job.resumes and job.state in ("starting", "running"):
             self._acts.ask_yield(self._write(now, job, "ask", state="yielding"))
 
-    def _start(self, now: float, job: Job, place: Mapping[str, int]) -> None:
+    def _start(self, now: float, job: Job, place: Mapping[str, Gpus]) -> None:
         job = replace(job, state="starting", generation=job.generation + 1, place=place)
         job = self._write(now, job, "start", str(place))
         try:
@@ -200,7 +256,10 @@ class Service:
         except DirectoryLost as error:
             self._settle(now, job, without_directory(job, error))
         except OSError as error:  # no other generation is started before it is closed
-            self._note(now, job, f"its generation cannot be closed: {cause(error)}")
+            if job.is_cancelled:
+                self._settle(now, job, Outcome(CANCELLED, "cancelled"))
+            else:
+                self._note(now, job, f"its generation cannot be closed: {cause(error)}")
         else:
             job = self._count(now, job, ending.computed)
             kept = {"resume": ending.newest or job.resume, "first": first_of(job, now)}
@@ -208,35 +267,45 @@ class Service:
 
     def _settle(self, now: float, job: Job, outcome: Outcome, detail: str = "", **kept: Any) -> Job:
         """What becomes of a job that has no generation any more."""
-        self._gangs.finish(now, job.id)
+        gangs = self._queues.of(job)
+        gangs.finish(now, job.id)
+        self._told.pop(job.id, None)
         if outcome.what in (NO_ROOM, NOT_STARTED):
-            self._postponed.add(now, job.id)
+            self._postponed.add(now, job.id, detail)
         elif outcome.state == "queued":
-            self._gangs.request(now, job)
+            gangs.request(now, job)
         fresh = {"place": {}, "handle": "", "told": 0.0, "reason": ""}
         job = self._write(now, settled(job, outcome, now), outcome.what, detail, **fresh, **kept)
         if job.is_over:
-            self._gangs.close(now, job.id)
+            gangs.close(now, job.id)
             self._postponed.forget(job.id)
         return job
 
     def _count(self, now: float, job: Job, computed: float) -> Job:
         if computed <= job.told:
             return job
-        self._gangs.served(now, job, computed - job.told)
-        return self._records.keep(replace(job, told=computed))
+        more = computed - job.told
+        gangs = self._queues.of(job)
+        gangs.served(now, job, more)
+        # Both at once, since they may be saved before the next arrow: else it is lost, or counted
+        # twice, where the service is killed between them.
+        job = replace(job, told=computed, core=gangs.progress(job.id), saved=now)
+        return self._records.count(now, job, more * job.spec.gpus)
 
     def _move(self, now: float, job: Job, where: Mapping[str, int]) -> Job:
-        self._gangs.moved(now, job.id, where)
-        return self._write(now, job, "moved", str(where), place=where)
+        """First its GPUs are no more those of others, else it would be asked to leave them."""
+        job = self._write(now, job, "moved", str(where), place=where)
+        self._queues.set_nodes(now, usable(self.nodes, self._records.active()))
+        self._queues.of(job).moved(now, job.id, where)
+        return job
 
     def _note(self, now: float, job: Job, sentence: str) -> None:
         """Once, although it is found in each step."""
-        if job.sentence != sentence:
-            self._write(now, job, "note", sentence, sentence=sentence)
+        if self._troubles.is_new(job.id, sentence):
+            self._write(now, job, "note", sentence)
 
     def _write(self, now: float, job: Job, what: str, detail: str = "", **changes: Any) -> Job:
-        changes |= {"core": self._gangs.progress(job.id), "saved": now}
+        changes |= {"core": self._queues.of(job).progress(job.id), "saved": now}
         return self._records.write(now, replace(job, **changes), what, detail)
 
 
@@ -246,16 +315,25 @@ def is_moved(job: Job, where: Mapping[str, int]) -> bool:
     return are_all and {**where} != {**job.place}
 
 
-def usable(nodes: Mapping[str, Node], active: Iterable[Job]) -> dict[str, int]:
+def usable(nodes: Mapping[str, Node], active: Iterable[Job]) -> dict[str, Capacity]:
     """The GPUs of each node that jobs may have: all but those that other programs use, or that
     processes of ours still have whose generation is closed."""
-    ours = Counter[str]()
-    for job in active:
-        ours.update(job.place)
+    ours = held(active)
     return {
-        name: max(0, node.gpus - max(0, node.used - ours[name])) if node.alive else 0
+        name: capacity(node, max(0, node.gpus - max(0, node.used - ours.get(name, 0))))
+        if node.alive
+        else Capacity()
         for name, node in nodes.items()
     }
+
+
+def held(active: Iterable[Job]) -> dict[str, Gpus]:
+    """The GPUs of each node that jobs have."""
+    ours: dict[str, Gpus] = {}
+    for job in active:
+        for name, gpus in job.place.items():
+            ours[name] = plain(ours.get(name, 0) + gpus)
+    return ours
 
 
 def settled(job: Job, outcome: Outcome, now: float) -> Job:

@@ -4,12 +4,11 @@ launchers and ranks have written."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
-from . import generation
-from .engines.engine import Lease, Node, Status
-from .jobs import OVERDUE, Ending, Job
+from .engines.engine import Node, Status
+from .facts import Facts
+from .jobs import OVERDUE, Ending, Job, lease_of
 from .looks import Look
 
 RUNNING = Status("running")
@@ -28,27 +27,25 @@ class Sight(NamedTuple):
     heard: Collection[str] = ()
     codes: Mapping[str, int] = {}
     is_silent: bool = False
+    keeps: bool = False  # it has said that it saves, and goes on from there
     computed: float = 0.0
 
 
-def sight_of(job: Job, look: Look, silent_seconds: float) -> Sight:
-    """The engine has been asked before the directory is read: a generation that is gone by then
+def sight_of(job: Job, look: Look, facts: Facts) -> Sight:
+    """The engine has been asked before the directory was read: a generation that is gone by then
     has said how it ended, or never will."""
-    path = Path(job.directory)
-    directory = generation.path_of(path, job.generation)
     status = status_of(job, look)
-    codes = codes_of(job, directory)
-    silent = generation.silent(directory, silent_seconds) & job.place.keys()
     return Sight(
         is_gone=status is None or status.state == "unreachable" or lost_a_node(job, look.nodes),
         is_pending=status is not None and status.state == "pending",
         where=status.where if status else {},
-        is_closed=generation.closed_path_of(path, job.generation).exists(),
-        begun=generation.beats(directory) & job.place.keys(),
-        heard=generation.heard(directory) & job.place.keys(),
-        codes=codes,
-        is_silent=bool(silent - codes.keys()),
-        computed=computed_of(job, directory),
+        is_closed=facts.is_closed,
+        begun={*facts.begun},
+        heard={*facts.heard},
+        codes=facts.codes,
+        is_silent=bool({*facts.silent} - facts.codes.keys()),
+        keeps=facts.keeps,
+        computed=computed_of(job, facts),
     )
 
 
@@ -58,7 +55,7 @@ def status_of(job: Job, look: Look) -> Status | None:
         return RUNNING if look.found is None else None
     if look.statuses is None:
         return RUNNING
-    return look.statuses.get(Lease(job.id, job.generation, job.handle))
+    return look.statuses.get(lease_of(job))
 
 
 def lost_a_node(job: Job, nodes: Mapping[str, Node] | None) -> bool:
@@ -67,30 +64,23 @@ def lost_a_node(job: Job, nodes: Mapping[str, Node] | None) -> bool:
     )
 
 
-def computed_of(job: Job, directory: Path) -> float:
+def computed_of(job: Job, facts: Facts) -> float:
     """Seconds for which all ranks of it have computed."""
-    if not job.spec.tells:
-        return generation.ran(directory)
-    told = generation.progress(directory)
-    return told.computed if told else 0.0
+    told = facts.told
+    if job.spec.tells or (told and facts.keeps):
+        return told.computed if told else 0.0
+    return facts.ran
 
 
-def codes_of(job: Job, directory: Path) -> dict[str, int]:
-    """Of its own nodes alone: what else is in there, its ranks may have written."""
-    return {node: c for node, c in generation.endings(directory).items() if node in job.place}
-
-
-def ending_of(job: Job, closed: Path) -> Ending:
-    """How a generation ended that is closed. Raises OSError."""
-    codes = codes_of(job, closed)
-    failed = next((node for node, code in codes.items() if code > 0), "")
+def ending_of(job: Job, facts: Facts) -> Ending:
+    """How a generation ended that is closed."""
     return Ending(
         nodes=len(job.place),
-        codes=codes,
-        has_begun=generation.has_ranks(closed),
-        computed=computed_of(job, closed),
-        newest=generation.newest(closed),
+        codes=facts.codes,
+        has_begun=facts.has_ranks,
+        computed=computed_of(job, facts),
+        newest=facts.newest,
         reason=job.reason,
         was_asked=job.state == "yielding" or job.reason == OVERDUE,
-        said=generation.tail(closed / f"log.{failed}") if failed else "",
+        said=facts.said,
     )

@@ -3,61 +3,85 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 
-from ..format import counted, duration
+from msgspec.structs import replace
+
+from ..format import duration, number_of_gpus
 from ..wire.jobs import ClusterView, JobView, NodeView
-from . import generation
-from .engines.engine import Node
-from .gangs import wish_of
+from .engines.engine import Capacity, Node, plain
+from .gangs import Line, wish_of
+from .generation import Progress
+from .hands import has_all_rights
 from .jobs import Job
-from .service import Service, usable
+from .service import Service, held, usable
 
 UNKNOWN = "the engine does not answer, so this is as it was before"
 
 
-def cluster_view(service: Service, id: str, all: bool, cluster: str, now: float) -> ClusterView:
-    """Raises UnknownJob."""
+def cluster_view(
+    service: Service, user: str, id: str, all: bool, cluster: str, now: float
+) -> ClusterView:
+    """What that user sees. Raises UnknownJob."""
     jobs = [service.job(id)] if id else service.jobs(all)
-    free = usable(service.nodes, service.jobs())
-    for job in service.jobs():
-        for node, gpus in job.place.items():
-            free[node] = free.get(node, 0) - gpus
+    free = free_of(service)
+    lines = {wants_part: service.line(wants_part) for wants_part in (False, True)}
     return ClusterView(
         cluster=cluster,
         pid=os.getpid(),
-        jobs=[job_view(job, free, now) for job in jobs],
+        jobs=[
+            seen_by(user, job_view(service, job, lines[job.spec.wants_part], free, now))
+            for job in sorted(jobs, key=lambda job: place_in(lines[job.spec.wants_part], job))
+        ],
         nodes=node_views(service.nodes, service.jobs()),
         trouble="" if service.is_answered else UNKNOWN,
     )
 
 
+def free_of(service: Service) -> Capacity:
+    """The GPUs of all nodes that jobs may have and no job has."""
+    ours = held(service.jobs())
+    there = usable(service.nodes, service.jobs())
+    whole = (max(0, gpus.whole - ours.get(name, 0)) for name, gpus in there.items())
+    shared = (max(0, gpus.shared - ours.get(name, 0)) for name, gpus in there.items())
+    return Capacity(int(sum(whole)), plain(sum(shared)))
+
+
+def place_in(line: Line, job: Job) -> tuple[int, int]:
+    """Return where in the list a job stands."""
+    if job.is_over or job.is_active:
+        return (0 if job.is_over else 1), 0
+    return 2, line.positions.get(job.id, len(line.positions) + 1)
+
+
 def node_views(nodes: Mapping[str, Node], jobs: list[Job]) -> list[NodeView]:
-    ours = Counter[str]()
-    for job in jobs:
-        ours.update(job.place)
+    ours = held(jobs)
     return [
-        NodeView(name, node.gpus, node.used, ours[name], node.alive, node.reason)
+        NodeView(
+            name, node.gpus, node.shards, node.used, ours.get(name, 0), node.alive, node.reason
+        )
         for name, node in nodes.items()
     ]
 
 
-def job_view(job: Job, free: Mapping[str, int], now: float) -> JobView:
-    told = generation.progress(generation.path_of(Path(job.directory), job.generation))
+def job_view(service: Service, job: Job, line: Line, free: Capacity, now: float) -> JobView:
+    told = service.told(job)
     return JobView(
         id=job.id,
         user=job.user,
         state=job.state,
-        sentence=sentence(job, told, free, now),
+        sentence=waits(job, line, free, service.refusal(job))
+        if job.state == "queued"
+        else sentence(job, told, now) + but(service.trouble(job)),
+        position=line.positions.get(job.id),
         gpus=job.spec.gpus,
         nodes=job.spec.nodes,
         place={**job.place},
         directory=job.directory,
         generation=job.generation,
-        iteration=told.iteration if told and job.is_active else None,
-        computed=float(job.core.get("run", 0.0)) * job.spec.gpus,
+        iteration=told.iteration if told else None,
+        iterations=(told.of or None) if told else None,
+        computed=service.run_seconds(job) * job.spec.gpus,
         submitted=job.submitted,
         first=job.first,
         ended=job.ended,
@@ -66,20 +90,25 @@ def job_view(job: Job, free: Mapping[str, int], now: float) -> JobView:
     )
 
 
-def sentence(
-    job: Job, told: generation.Progress | None, free: Mapping[str, int], now: float
-) -> str:
+def seen_by(user: str, view: JobView) -> JobView:
+    """Of a job of another user not where its files are, nor the last lines of its log."""
+    if user == view.user or has_all_rights(user):
+        return view
+    sentence = "failed" if view.state == "failed" else view.sentence
+    return replace(view, directory="", sentence=sentence)
+
+
+def sentence(job: Job, told: Progress | None, now: float) -> str:
     """Return what the job does, or why it does not."""
     where = " and ".join(job.place)
     match job.state:
-        case "queued":
-            return waits(job, sum(max(0, gpus) for gpus in free.values()))
         case "starting":
             return f"starts on {where}"
         case "running":
             return f"runs on {where}{iteration(told)}"
         case "yielding":
-            return f"was asked to yield its {counted(job.spec.gpus, 'GPU')}, and saves what it has"
+            gpus = number_of_gpus(job.spec.gpus)
+            return f"was asked to yield its {gpus}, and saves what it has"
         case "ending":
             return f"is ended: {job.reason}"
         case "done":
@@ -89,10 +118,23 @@ def sentence(
     return job.sentence or "failed"
 
 
-def waits(job: Job, free: int) -> str:
-    goes_on = ", and it goes on where it was saved" if job.resume else ""
-    return f"waits for {wish_of(job)}; {free} {'is' if free == 1 else 'are'} free{goes_on}"
+def but(trouble: str) -> str:
+    return f", but {trouble}" if trouble else ""
 
 
-def iteration(told: generation.Progress | None) -> str:
-    return f", iteration {told.iteration:,}" if told else ""
+def waits(job: Job, line: Line, free: Capacity, refusal: str) -> str:
+    there = free.shared if job.spec.wants_part else free.whole
+    position, count = line.positions.get(job.id, 0), len(line.positions)
+    which = f", number {position} of {count} in line" if position and count > 1 else ""
+    kept = ", and kept for a job before it" if there and 0 < line.kept_for < position else ""
+    refused = f", but its last start was refused: {refusal}" if refusal else ""
+    goes_on = "; it goes on where it was saved" if job.resume else ""
+    which_are = " of GPUs with shards" if job.spec.wants_part else ""
+    are_free = f"{there:g}{which_are} {'is' if there == 1 else 'are'} free"
+    return f"waits for {wish_of(job)}{which}; {are_free}{kept}{refused}{goes_on}"
+
+
+def iteration(told: Progress | None) -> str:
+    if told is None:
+        return ""
+    return f", iteration {told.iteration:,}" + (f" of {told.of:,}" if told.of else "")

@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from .. import refusals
 from ..errors import UNREADABLE, InvalidValue
+from ..wire.messages import Curve
 from ..wire.snapshot import (
     ACTIVE,
     HOLDING,
@@ -46,7 +47,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     `reported` tells its iterations and seconds of the device since the last report, its present
     demand, and whether it declares how many iterations are left; of a gang they are those of one
     of its devices. If these iterations were squeezed, it tells to how many bytes, and by the
-    broker's word how much slower they were.
+    broker's word how much slower they were. `curve` is what an iteration has in its lane, if that
+    is known and is another one than before.
     """
 
     time: Seconds
@@ -68,6 +70,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     gang: tuple[str, ...] = ()
     squeezed_bytes: Bytes = 0
     slowdown: Annotated[float, Meta(ge=1, le=1000)] = 1.0
+    curve: Curve | None = None
 
 
 class Recorder:
@@ -168,6 +171,7 @@ class Recorder:
             declares=view.remaining_iterations is not None,
             squeezed_bytes=before.squeezed_bytes,
             slowdown=before.slowdown,
+            curve=None if view.curve == before.curve and view is not before else view.curve,
         )
 
 
@@ -182,6 +186,7 @@ def _has_news(before: SessionView, view: SessionView) -> bool:
     return (
         view.iterations != before.iterations
         or (view.state not in HOLDING and view.device_seconds != before.device_seconds)
+        or view.curve != before.curve
         or (view.persistent_bytes, view.ephemeral_bytes, view.squeezed_bytes, view.slowdown)
         != (before.persistent_bytes, before.ephemeral_bytes, before.squeezed_bytes, before.slowdown)
     )
@@ -205,7 +210,10 @@ def _decoded(path: str, lines: Iterable[bytes]) -> Iterator[Event]:
     decoder = msgspec.json.Decoder(Event)
     for number, line in enumerate(lines, 1):
         try:
-            yield decoder.decode(line)
+            event = decoder.decode(line)
         except UNREADABLE:
             wrong = refusals.in_json(line, Event, "it")
             raise InvalidValue(f"line {number} of {path} is no event: {wrong}") from None
+        if event.curve is not None and (flaw := event.curve.flaw()):
+            raise InvalidValue(f"line {number} of {path} is no event: {flaw}")
+        yield event

@@ -8,7 +8,7 @@ A result shows itself as tables in a notebook, and `plot()` draws it.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -94,6 +94,18 @@ class Comparison:
         title = f"{len(self.workload.jobs)} notebooks on {devices}{capacity}{lesson}"
         return [tables.table_of(title, COLUMNS, self.runs)]
 
+    @property
+    def verdict(self) -> str:
+        """Which policy was best at what, in three lines; an empty text for a single run.
+
+        Only those count under which most notebooks were done.
+        """
+        if len(self.runs) < 2:
+            return ""
+        most = max(len(run.finished) for run in self.runs)
+        runs = [run for run in self.runs if run.finished and len(run.finished) == most]
+        return "\n".join(_best(runs, *row) for row in BEST) if runs else ""
+
     def figures(self) -> dict[str, dict[str, float]]:
         """Return the figures by policy, for programs; in seconds and bytes."""
         return {run.policy: run.figures() for run in self.runs}
@@ -109,7 +121,7 @@ class Comparison:
         return tables.as_html(self.tables())
 
     def __repr__(self) -> str:
-        return tables.as_text(self.tables())
+        return "\n".join(filter(None, [tables.as_text(self.tables()), self.verdict]))
 
 
 def simulate(
@@ -122,6 +134,7 @@ def simulate(
     users: Mapping[str, float] | None = None,
     class_of: str = "",
     squeeze: Mapping[float, float] | None = None,
+    co_lanes: float | None = None,
     rules: _core.Rules | None = None,
     conduct: _core.Conduct | None = None,
 ) -> Comparison:
@@ -131,10 +144,13 @@ def simulate(
     of the source, and `groups` the weights of its groups. Users weigh 1, except those in `users`.
     The group `class_of` has the devices for itself, as in class mode, whenever a notebook of it is
     open and not done. `squeeze` has the parts of their peak to which notebooks can be squeezed,
-    each with its slowdown; without it those of a record can be squeezed as they were there. Without
+    each with its slowdown; without it those of a record can be squeezed as they were there. With
+    `co_lanes`, each policy has a second run, in which two notebooks of one user may use one lane at
+    once; in both runs each notebook keeps that part of the device busy while it computes. Without
     `rules` the settings of this environment hold.
 
-    Raises InvalidValue for a record that cannot be read, and for an unknown policy, group or user.
+    Raises InvalidValue for a record that cannot be read or, with `co_lanes`, has no curves, and for
+    an unknown policy, group or user.
     """
     subject = (
         source if isinstance(source, Workload) else workload.from_record(recorder.read(source))
@@ -144,13 +160,36 @@ def simulate(
         devices=subject.devices if devices is None else devices,
         jobs=[workload.squeezable(job, squeeze or {}) for job in subject.jobs],
     )
+    if co_lanes is not None:
+        subject = _with_load(subject, co_lanes)
     _check_named("group", [*(groups or {}), *filter(None, [class_of])], _groups(subject))
     _check_named("user", users or {}, {job.user for job in subject.jobs})
     shares = _core.Shares(
         groups={**subject.groups, **(groups or {})}, users=users or {}, class_of=class_of
     )
-    runs = [run(subject, policy, rules, conduct, shares) for policy in policies]
+    rules = rules or scheduler_rules(load())
+    alone = subject._replace(jobs=[workload.changed(job, curve=[]) for job in subject.jobs])
+    runs = []
+    for policy in policies:
+        runs.append(run(alone, policy, rules, conduct, shares))
+        if co_lanes is not None:
+            beside = run(subject, policy, _two_at_once(rules), conduct, shares)
+            runs.append(beside._replace(policy=f"{beside.policy}, co-lanes"))
     return Comparison(subject, runs, class_of)
+
+
+def _with_load(subject: Workload, load: float) -> Workload:
+    if not any(job.curve for job in subject.jobs):
+        raise InvalidValue(
+            "no notebook of this workload tells what its iterations have of a lane over time:"
+            " `jupyter gpushare record` writes that down for notebooks on the device `host`"
+        )
+    return subject._replace(jobs=[workload.changed(job, load=load) for job in subject.jobs])
+
+
+def _two_at_once(rules: _core.Rules) -> _core.Rules:
+    values = {name: getattr(rules, name) for name in _core.Rules.names}
+    return _core.Rules(**{**values, "running_lanes": max(2, rules.running_lanes)})
 
 
 def _groups(subject: Workload) -> set[str]:
@@ -189,6 +228,16 @@ def run(
     return Run(name, simulation.outcomes, simulation.turns, simulation.memory)
 
 
+def _best(runs: Sequence[Run], what: str, value: Callable[[Run], float]) -> str:
+    values = {run.policy: value(run) for run in runs}
+    least = min(values.values())
+    # what is shown as the same is the same
+    best = [name for name, one in values.items() if duration(one) == duration(least)]
+    if len(best) == len(runs) > 1:
+        return f"{what}: all the same, {duration(least)}"
+    return f"{what}: {' and '.join(best)}, {duration(least)}"
+
+
 def _mean(values: Sequence[float]) -> str:
     return duration(statistics.fmean(values)) if values else "none"
 
@@ -207,6 +256,12 @@ def _p95(values: Sequence[float]) -> str:
 def _refused(run: Any) -> str:
     return str(run.refused) if run.refused else ""
 
+
+BEST: tuple[tuple[str, Callable[[Run], float]], ...] = (
+    ("shortest mean wait", lambda run: statistics.fmean(run.waited)),
+    ("soonest completed, in the mean", lambda run: statistics.fmean(run.completion)),
+    ("all done first", lambda run: run.makespan),
+)
 
 COLUMNS = (
     tables.Column("Policy", lambda run: run.policy),

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .._core import Cell, Demand, Job, SqueezeOption
 from ..errors import InvalidValue
+from ..wire.messages import Curve
 from .recorder import Event
 
 GAP_SECONDS = 0.5  # turns of a session with shorter gaps than this are one cell
@@ -38,6 +39,7 @@ JOB_FIELDS = (
     "group",
     "devices",
     "bears",
+    "curve",
 )
 
 
@@ -72,6 +74,7 @@ class _Session:
     declares: bool = False
     cells: list[_Turns] = field(default_factory=list)
     squeezed: dict[int, float] = field(default_factory=dict)  # slowdown by bytes
+    curve: Curve | None = None
 
     @property
     def devices(self) -> set[str]:
@@ -92,6 +95,7 @@ class _Session:
         self.persistent = max(self.persistent, event.persistent_bytes)
         self.ephemeral = max(self.ephemeral, event.ephemeral_bytes)
         self.declares = self.declares or event.declares
+        self.curve = event.curve or self.curve
         if event.squeezed_bytes:
             self.squeezed[event.squeezed_bytes] = event.slowdown
         if not event.iterations and not event.device_seconds:
@@ -124,7 +128,13 @@ class _Session:
             declares=self.declares,
             stays=max(0.0, self.closed - ended),
             devices=len(self.devices),
+            curve=_curve(self.curve, self.ephemeral),
         )
+
+
+def _curve(curve: Curve | None, ephemeral: int) -> list[int]:
+    """Its peak is the demand of an iteration."""
+    return [ephemeral * part // 100 for part in curve.percent] if curve else []
 
 
 def _cell(turns: _Turns, before: float) -> Cell:
@@ -165,6 +175,11 @@ def from_record(events: Sequence[Event]) -> Workload:
     return Workload(jobs, min(device.capacity_bytes for device in devices), len(devices), groups)
 
 
+def changed(job: Job, **changes: Any) -> Job:
+    """Return a job with other values of some of the JOB_FIELDS."""
+    return Job(**{**{name: getattr(job, name) for name in JOB_FIELDS}, **changes})
+
+
 # --- squeezing ----------------------------------------------------------------------------------
 
 
@@ -183,9 +198,9 @@ def squeezable(job: Job, parts: Mapping[float, float]) -> Job:
     if not options:
         return job
     whole = SqueezeOption(demand.ephemeral, 1.0)
-    fields = {name: getattr(job, name) for name in JOB_FIELDS}
-    fields["demand"] = Demand(demand.persistent, demand.ephemeral, options=[whole, *options])
-    return Job(**fields)
+    return changed(
+        job, demand=Demand(demand.persistent, demand.ephemeral, options=[whole, *options])
+    )
 
 
 # --- tables of models -------------------------------------------------------------------------

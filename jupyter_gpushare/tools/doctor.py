@@ -19,8 +19,12 @@ import msgspec
 
 from .._version import __version__
 from ..broker.admin import rulebook_file
+from ..client.jobs.connection import Cluster
+from ..cluster.hands import Hands, words_of
+from ..cluster.program import engine_of
 from ..errors import BrokerUnavailable, GpuShareError, NotPermitted
-from ..settings import Settings, socket_path
+from ..format import counted
+from ..settings import Settings, cluster_socket_path, socket_path
 from ..wire.client import Client
 
 if TYPE_CHECKING:
@@ -230,6 +234,35 @@ def _rulebook(settings: Settings) -> Iterator[Check]:
             yield Check("rules", "ok", settings.rulebook)
 
 
+SHARED = "jobs share the GPUs of {}, and take turns only where a broker runs on the node"
+
+
+def _jobs(settings: Settings) -> Iterator[Check]:
+    """Where jobs would run, by the service of another user, or by the engine of one's own."""
+    from ..wire.launch import is_of_another_user
+
+    is_slurm = settings.cluster_engine == "slurm"
+    try:
+        if settings.cluster_url or is_of_another_user(cluster_socket_path(settings)):
+            with Cluster(settings) as cluster:
+                nodes = {node.name: (node.gpus, node.shards) for node in cluster.look().nodes}
+        else:
+            engine = engine_of(settings, Hands(words_of(settings.cluster_as_user)))("doctor")
+            nodes = {name: (node.gpus, node.shards) for name, node in engine.nodes().items()}
+    except GpuShareError as error:
+        mend = "JUPYTER_GPUSHARE_CLUSTER_ENGINE=local runs jobs on this machine"
+        yield Check("jobs", "problem", str(error) + (f": {mend}" if is_slurm else ""))
+        return
+    gpus = sum(gpus for gpus, _ in nodes.values())
+    there = f"{settings.cluster_engine}: {counted(gpus, 'GPU')} of {counted(len(nodes), 'node')}"
+    if not gpus:
+        yield Check("jobs", "warning", f"{there}, so no job can start")
+    elif shared := [name for name, (_, shards) in nodes.items() if shards]:
+        yield Check("jobs", "ok", f"{there}; {SHARED.format(', '.join(sorted(shared)))}")
+    else:
+        yield Check("jobs", "ok", there)
+
+
 def _devices(settings: Settings) -> Iterator[Check]:
     from ..devices import find_all
     from ..format import size
@@ -364,6 +397,7 @@ CHECKS: tuple[Callable[[Settings], Iterator[Check]], ...] = (
     _broker,
     _accounts,
     _rulebook,
+    _jobs,
     _devices,
     _visible,
     _torch,

@@ -11,15 +11,16 @@ from ..wire.jobs import JobView, NodeView
 JOB_COLUMNS = [
     Column("Job", lambda job: job.id, cut=30),
     Column("State", lambda job: job.state),
-    Column("GPUs", lambda job: str(job.gpus), right=True),
+    Column("GPUs", lambda job: f"{job.gpus:g}", right=True),
     Column("GPU time", lambda job: duration(job.computed) if job.computed else "", right=True),
     Column("What it does", lambda job: job.sentence.partition("\n")[0], wraps=True),
 ]
 NODE_COLUMNS = [
     Column("Node", lambda node: node.name, cut=30),
     Column("GPUs", lambda node: str(node.gpus), right=True),
-    Column("Of jobs", lambda node: str(node.ours), right=True),
-    Column("Of others", lambda node: str(max(0, node.used - node.ours)), right=True),
+    Column("Shards of each", lambda node: str(node.shards) if node.shards else "", right=True),
+    Column("Of jobs", lambda node: f"{node.ours:g}", right=True),
+    Column("Of others", lambda node: f"{max(0, round(node.used - node.ours, 2)):g}", right=True),
     Column("State", lambda node: "" if node.alive else "does not answer"),
     Column("Reason", lambda node: node.reason, wraps=True),
 ]

@@ -111,6 +111,7 @@ def _aged_device(device: DeviceView, seconds: float) -> DeviceView:
 def _aged_session(view: SessionView, seconds: float) -> SessionView:
     if view.idle_seconds is not None:
         view = replace(view, idle_seconds=view.idle_seconds + seconds)
+    view = replace(view, remaining_seconds=_left_of(view.remaining_seconds, seconds))
     if view.waiting_seconds is None:
         return view
     expected = view.expected_wait_seconds
@@ -273,7 +274,10 @@ def _why(session: SessionView) -> str:
 
 def _iterations(session: SessionView) -> str:
     done, left = session.iterations, session.remaining_iterations
-    return str(done) if left is None else f"{done} of {done + left}"
+    if left is None:
+        return str(done)
+    seconds = session.remaining_seconds
+    return f"{done} of {done + left}" + ("" if seconds is None else f", ≈ {duration(seconds)}")
 
 
 def _measured(session: SessionView, count: int) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import time
+from collections.abc import Sequence
 from datetime import MAXYEAR, MINYEAR, date, datetime, timedelta
-from typing import get_args
+from typing import TypeVar, get_args
 
 import msgspec
 
@@ -14,6 +15,7 @@ from ..errors import InvalidValue, ProtocolError
 from ..format import duration
 from ..tables import Column, Table, table_of
 from ..wire.client import Client
+from ..wire.jobs import LookAtUse, UseBy, UseRow
 from ..wire.messages import (
     Account,
     AccountRow,
@@ -21,7 +23,9 @@ from ..wire.messages import (
     By,
 )
 
+Chosen = TypeVar("Chosen", bound=str)
 BYS: tuple[By, ...] = get_args(By)
+USE_BYS: tuple[UseBy, ...] = get_args(UseBy)
 # a cell that begins so is a formula in programs that read CSV
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 REPORT_SECONDS = 60.0  # enough for the broker to read a large database
@@ -34,15 +38,30 @@ def question(first: str = "", last: str = "", by: str = "user") -> Account:
 
     Empty ones are the first of this month, and now. Raises InvalidValue.
     """
-    start = _begin(first) if first else date.today().replace(day=1)
-    end = _end(last) if last else datetime.fromtimestamp(time.time() + 1)
-    if by not in BYS:
-        raise InvalidValue(f"a report is by {', '.join(BYS[:-1])} or {BYS[-1]}, not {by!r}")
-    found = Account(_unix(start), _unix(end), by)
-    if found.start >= found.end:
+    start, end = _span(first, last)
+    return Account(start, end, _chosen(by, BYS, "a report"))
+
+
+def question_of_jobs(first: str = "", last: str = "", by: str = "user") -> LookAtUse:
+    """The same, of jobs."""
+    start, end = _span(first, last)
+    return LookAtUse(start, end, _chosen(by, USE_BYS, "a report of jobs"))
+
+
+def _chosen(by: str, of: tuple[Chosen, ...], what: str) -> Chosen:
+    for one in of:
+        if by == one:
+            return one
+    raise InvalidValue(f"{what} is by {', '.join(of[:-1])} or {of[-1]}, not {by!r}")
+
+
+def _span(first: str, last: str) -> tuple[float, float]:
+    start = _unix(_begin(first) if first else date.today().replace(day=1))
+    end = _unix(_end(last) if last else datetime.fromtimestamp(time.time() + 1))
+    if start >= end:
         began, ended = first or "the first of this month", last or "now"
         raise InvalidValue(f"a report ends after it begins, but {ended} is before {began}")
-    return found
+    return start, end
 
 
 def ask(client: Client, asked: Account) -> Accounts:
@@ -64,12 +83,26 @@ def picture(asked: Account, rows: list[AccountRow]) -> Table:
     return table_of(f"Used from {_shown(asked.start)} to {_shown(asked.end)}", columns, rows)
 
 
-def as_csv(asked: Account, rows: list[AccountRow]) -> str:
+def picture_of_jobs(asked: LookAtUse, rows: list[UseRow]) -> Table:
+    columns = [
+        Column(asked.by.capitalize(), lambda row: row.name or "(none)", cut=60),
+        Column("GPU time", lambda row: duration(row.gpu_seconds), right=True),
+        Column("Jobs", lambda row: str(row.jobs), right=True),
+    ]
+    title = f"Used by jobs from {_shown(asked.start)} to {_shown(asked.end)}"
+    return table_of(title, columns, rows)
+
+
+def as_csv(
+    asked: Account | LookAtUse,
+    rows: Sequence[AccountRow | UseRow],
+    kind: type[msgspec.Struct] = AccountRow,
+) -> str:
     """Return a line for each row, below one with the names of the columns; seconds, and
     byte-seconds."""
     text = io.StringIO()
     lines = csv.writer(text)
-    lines.writerow([asked.by, *AccountRow.__struct_fields__[1:]])
+    lines.writerow([asked.by, *kind.__struct_fields__[1:]])
     for row in rows:
         name, *figures = msgspec.structs.astuple(row)
         lines.writerow([_no_formula(name), *figures])

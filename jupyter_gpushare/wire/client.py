@@ -26,7 +26,6 @@ from ..settings import Settings, load
 from . import credentials, framing, launch, messages
 from .fd_channel import Channel
 from .framing import ToClient
-from .handoff_slot import HandoffSlot
 from .messages import (
     ALONE,
     Error,
@@ -85,6 +84,7 @@ class LaneMemory:
         self.channel = channel
         self.end = ALONE
         self.ledger = -1
+        self.grant: Grant | None = None  # for which it was used last
 
     def take_ledger(self, descriptor: int) -> None:
         """Use this ledger from now on."""
@@ -178,6 +178,11 @@ class Client:
         """Whether `receive` would return, or find the connection ended, without waiting."""
         return bool(self._received or self._poll.poll(0))
 
+    @property
+    def has_received(self) -> bool:
+        """Whether `receive` would return a message that has been read from the socket already."""
+        return bool(self._received)
+
     def receive(self, until: float = math.inf) -> ToClient:
         """Wait for the next message and return it; interruptible. Raises ConnectionLost, also when
         none has come at the time `until`."""
@@ -218,6 +223,11 @@ class Client:
             return LaneMemory(number, -1, self._channel)
         return LaneMemory(number, self._take_descriptor())
 
+    def release_lane(self, number: int) -> None:
+        """Forget this memory of a lane, unless it comes in chunks, which have no descriptor."""
+        if number == self.lane_memory.number and self.lane_memory.channel is None:
+            self.lane_memory = LaneMemory(0, -1)
+
     def _take_ledger(self) -> None:
         if (ledger := self._ledgers.pop(self.lane_memory.number, None)) is not None:
             self.lane_memory.take_ledger(ledger)
@@ -233,10 +243,6 @@ class Client:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 self._descriptors.extend(array("i", descriptors))
         return data
-
-    def has_news_of(self, turn: int, handoff_slot: HandoffSlot) -> bool:
-        """As `has_news`; after it `handoff_slot` knows the successor of `turn`, if one is named."""
-        return handoff_slot.look(self._socket.fileno(), turn) or bool(self._received)
 
     def ask(
         self,

@@ -1,22 +1,29 @@
 """Messages between the service of a cluster and the programs that submit jobs.
 
-A connection carries questions, each with one answer, in the frames of `framing`. The service is the
-user's own, so no question says whose it is: the kernel tells the user of the socket.
+A connection carries questions, each with one answer, in the frames of `framing`. No question says
+whose it is: the kernel tells the user of the socket, and one with all rights may speak for others.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+import math
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
-from .messages import Error, Message
+from ..errors import InvalidValue
+from .messages import Done, Error, Message
 
 MAX_BODY_BYTES = 1 << 16  # of a question
 MAX_ANSWER_BYTES = 64 << 20
 MOST_GPUS = 1_000_000
 MOST_JOBS = 1000  # in one answer
+Gpus: TypeAlias = int | float  # a whole number of GPUs, or a part of one in hundredths
+PARTS = 100  # of a GPU
+NUMBER_OF_GPUS = (
+    "a job has a whole number of GPUs from 1 on, or a part of one in hundredths such as 0.25"
+)
 # The directory of a job has job.json, with its command, before it is submitted; work/ is where its
 # commands run unless job.json names another directory.
 JOB_FILE = "job.json"
@@ -30,11 +37,18 @@ class Submit(Message, frozen=True, forbid_unknown_fields=True):
 
     id: str
     directory: str
-    gpus: Annotated[int, Meta(gt=0, le=MOST_GPUS)]
+    gpus: Gpus
     nodes: Annotated[int, Meta(ge=0, le=MOST_GPUS)] = 0
     resumes: bool = False
     restarts: bool = False
     tells: bool = False
+
+
+class SpeakFor(Message, frozen=True):
+    """What comes after it on this connection is asked by that user, whom a hub has identified. Only
+    root may say so, and the user that runs the service. The answer is Done."""
+
+    user: str
 
 
 class CancelJob(Message, frozen=True):
@@ -51,20 +65,47 @@ class LookAtJobs(Message, frozen=True):
     all: bool = False
 
 
+UseBy = Literal["user", "job", "day"]
+
+
+class LookAtUse(Message, frozen=True):
+    """The answer is JobUses of the hours that begin in this time, in Unix seconds; of the user's
+    own jobs alone, but for the user that runs the service, and root."""
+
+    start: float
+    end: float
+    by: UseBy
+
+
+State = Literal[
+    "queued", "starting", "running", "yielding", "ending", "done", "failed", "cancelled"
+]
+# queued      the core has it as a gang that wants its devices
+# starting    its generation has computed nothing yet
+# running     it computes
+# yielding    it has the time of a lease to save and leave
+# ending      its processes are to be killed
+OVER: frozenset[State] = frozenset(("done", "failed", "cancelled"))
+
+
 class JobView(Message, frozen=True):
     """One job. Times are Unix seconds; `computed` are seconds on all of its GPUs; `sentence` says
-    for people what it does, or why it does not."""
+    for people what it does, or why it does not. `position` is 1 for the first of those that wait in
+    line. `iteration` is the last one that was told, of `iterations` in all, where these are known.
+    """
 
     id: str
     user: str
-    state: str
+    state: State
     sentence: str
-    gpus: int
+    position: int | None
+    gpus: Gpus
     nodes: int
-    place: dict[str, int]
+    place: dict[str, Gpus]
     directory: str
     generation: int
     iteration: int | None
+    iterations: int | None
     computed: float
     submitted: float
     first: float | None
@@ -74,18 +115,22 @@ class JobView(Message, frozen=True):
 
 
 class NodeView(msgspec.Struct, frozen=True):
-    """`used` are GPUs that any process has; `ours` are those of jobs of this cluster."""
+    """`used` are GPUs that any process has; `ours` are those of jobs of this cluster. Each GPU is
+    divided into this number of `shards`, for jobs that want a part of one; 0: it is for jobs that
+    want whole ones."""
 
     name: str
     gpus: int
-    used: int
-    ours: int
+    shards: int
+    used: Gpus
+    ours: Gpus
     alive: bool
     reason: str
 
 
 class ClusterView(Message, frozen=True):
-    """`jobs` in the order in which they were submitted; of those that are over the newest.
+    """`jobs` that are over first, of which it has the newest, then those that have GPUs, then those
+    that wait, in line; else in the order in which they were submitted.
     `trouble` says why the nodes are not known, or not anew; empty: they are."""
 
     cluster: str
@@ -95,5 +140,44 @@ class ClusterView(Message, frozen=True):
     trouble: str
 
 
-ToCluster: TypeAlias = Submit | CancelJob | LookAtJobs
-FromCluster: TypeAlias = JobView | ClusterView | Error
+class UseRow(msgspec.Struct, frozen=True):
+    """Sums of one user, job or day (`2026-11-01`, of the service's machine): GPU-seconds that jobs
+    have computed, and how many jobs."""
+
+    name: str
+    gpu_seconds: float
+    jobs: int
+
+
+class JobUses(Message, frozen=True):
+    """What has used most comes first; days in their order."""
+
+    rows: list[UseRow]
+
+
+def gpus_in(text: str) -> Gpus:
+    """Return the number that is written there. Raises InvalidValue."""
+    try:
+        gpus: Gpus = int(text) if text.strip().isdecimal() else float(text)
+    except ValueError:
+        gpus = math.nan
+    if not is_number_of_gpus(gpus):
+        raise InvalidValue(f"{NUMBER_OF_GPUS}, and not {text!r}")
+    return gpus
+
+
+def check_gpus(gpus: Gpus) -> None:
+    """Raises InvalidValue."""
+    if not is_number_of_gpus(gpus):
+        raise InvalidValue(f"{NUMBER_OF_GPUS}, and not {gpus}")
+
+
+def is_number_of_gpus(gpus: Gpus) -> bool:
+    if 0 < gpus < 1:
+        return gpus == round(gpus * PARTS) / PARTS
+    return 1 <= gpus <= MOST_GPUS and type(gpus) is int
+
+
+Question: TypeAlias = Submit | CancelJob | LookAtJobs | LookAtUse
+ToCluster: TypeAlias = Question | SpeakFor
+FromCluster: TypeAlias = JobView | ClusterView | JobUses | Done | Error

@@ -63,6 +63,11 @@ def connect_to_cluster(settings: Settings, start: bool = True) -> socket.socket:
     with _troubles_of_the_system(path):
         if (connection := try_connect(path)) is not None:
             return connection
+        if is_of_another_user(path):
+            raise BrokerUnavailable(
+                f"no {CLUSTER.name} answers on {path}, and this process may not start one there:"
+                " ask the administrator of this host"
+            )
         if not start:
             raise BrokerUnavailable(
                 f"no {CLUSTER.name} answers on {path}; `jupyter gpushare submit` or `jupyter"
@@ -116,6 +121,16 @@ def check_may_start(path: Path, settings: Settings) -> None:
             f"no broker answers on {path}, and this process may not start one there: ask the"
             " administrator of this host"
         )
+
+
+def is_of_another_user(path: Path) -> bool:
+    """Whether another user runs what listens there, since the directory is not this one's."""
+    try:
+        return path.parent.stat().st_uid not in (0, os.getuid()) or not os.access(
+            path.parent, os.W_OK
+        )
+    except OSError:
+        return False  # the user that makes it
 
 
 def checked(path: Path) -> Path:

@@ -23,6 +23,7 @@ ALONE = -1  # the end of a lane that no other session uses at the same time
 KEY_LENGTH = 32  # hexadecimal digits of the key to a handoff slot
 SEALED = "s-"  # an id that only its secret opens begins so
 MAX_NAME_LENGTH = 200  # of a session's name; a broker cuts longer ones
+MAX_PARTS, MAX_SECONDS, MAX_BYTES = 64, 1e9, 1 << 62  # of a curve
 
 
 class Message(msgspec.Struct, frozen=True, tag=True):
@@ -50,6 +51,25 @@ class Demand(msgspec.Struct, frozen=True):
     ephemeral_bytes: int = 0
     measured: bool = False
     options: tuple[SqueezeOption, ...] = ()
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """What is alive in the lane in a usual iteration of a session: in equal parts of its `seconds`,
+    without waits, the most of each in percent of `peak_bytes`; at most 64 parts."""
+
+    seconds: float
+    peak_bytes: int
+    percent: tuple[int, ...]
+
+    def flaw(self) -> str:
+        """Return an empty string, or what of it cannot be."""
+        if not 1 <= len(self.percent) <= MAX_PARTS:
+            return f"a curve has 1 to {MAX_PARTS} parts, not {len(self.percent)}"
+        if not all(0 <= part <= 100 for part in self.percent):
+            return "a part of a curve is 0 to 100 percent of its peak"
+        if not (0 < self.seconds <= MAX_SECONDS and 0 < self.peak_bytes < MAX_BYTES):
+            return "the iteration of a curve takes some seconds and some bytes"
+        return ""
 
 
 By: TypeAlias = Literal["user", "group", "notebook", "day", "hour"]
@@ -156,11 +176,13 @@ class Finish(Message, frozen=True):
 
 
 class Report(Message, frozen=True):
-    """What happened since the last report: `iterations` counts only those."""
+    """What happened since the last report: `iterations` counts only those. Without a `curve` the
+    last one still holds."""
 
     iterations: int
     demand: Demand
     remaining_iterations: int | None = None
+    curve: Curve | None = None
 
 
 class Keep(Message, frozen=True):
@@ -341,7 +363,8 @@ class Ledger(Message, frozen=True):
 
 
 class Trim(Message, frozen=True):
-    """The memory `memory` of a lane has only `bytes` bytes now: release all chunks above."""
+    """The memory `memory` of a lane has only `bytes` bytes now: release all chunks above. Memory
+    that is of no lane any more has 0 bytes: it is free once no process has a descriptor of it."""
 
     memory: int
     bytes: int
@@ -407,7 +430,8 @@ class Wait(Message, frozen=True):
     """Why turn `turn` is not granted yet. `position` is that in the queue; 0: it is not in the
     queue, because it is throttled by a rule or paused.
 
-    `expected_seconds` is None where it is not known. `why` are the parts of the `reason`, a
+    `expected_seconds` is None where it is not known, and so are the `remaining_seconds` until the
+    session has done the iterations that it has declared. `why` are the parts of the `reason`, a
     sentence that is empty on its way from the broker, and `names` has those of the sessions in it,
     by id, as this client may see them.
     """
@@ -420,6 +444,7 @@ class Wait(Message, frozen=True):
     expected_seconds: float | None = None
     why: list[Reason] = []
     names: dict[str, str] = {}
+    remaining_seconds: float | None = None
 
     def in_words(self) -> Wait:
         """Return it as people read it; one that is in words already stays as it is."""

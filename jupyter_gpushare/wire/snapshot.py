@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..reasons import GONE, Reason, sentence, with_cause
-from .messages import Message
+from .messages import Curve, Message
 
 State: TypeAlias = Literal[
     "idle", "waiting", "running", "overdue", "paused", "paged_out", "throttled"
@@ -28,7 +28,9 @@ class SessionView(msgspec.Struct, frozen=True):
     these devices at once, and is there on each; the list is empty for all others. `why` are the
     parts of the `reason`, a sentence that is empty on its way from the broker. While it is
     squeezed, an iteration takes `squeezed_bytes` in place of its `ephemeral_bytes`, and
-    `slowdown` times as long; 0 and 1.0: it is not.
+    `slowdown` times as long; 0 and 1.0: it is not. `curve` is None until it is known.
+    `remaining_seconds` are those until it has done its `remaining_iterations` at its present share
+    of the device, waits included; None where that is not known.
     """
 
     id: str
@@ -59,6 +61,8 @@ class SessionView(msgspec.Struct, frozen=True):
     why: list[Reason] = msgspec.field(default_factory=list)
     squeezed_bytes: int = 0
     slowdown: float = 1.0
+    curve: Curve | None = None
+    remaining_seconds: float | None = None
 
 
 def queue_rank(view: SessionView) -> tuple[int, int]:

@@ -15,7 +15,7 @@ _watched: dict[Any, Cells] = {}  # by shell: the steps that its unloading has to
 
 def load(ipython: Any) -> None:
     """Load: ``%load_ext jupyter_gpushare``; with JUPYTER_GPUSHARE_AUTO=1 also ``%gpushare on``."""
-    from . import completion
+    from . import completion, job_picture
     from .cells import Cells, share_one_cell
     from .display import waiting_line
     from .magics import GpuShareMagics
@@ -27,6 +27,7 @@ def load(ipython: Any) -> None:
     ipython.register_magics(magics)
     ipython.input_transformers_cleanup.append(share_one_cell)
     completion.register(ipython)
+    job_picture.register(ipython)
     magics.share_automatically()
 
 
@@ -35,9 +36,10 @@ def unload(ipython: Any) -> None:
     before."""
     from jupyter_gpushare.client.sharing import stop
 
-    from . import completion
+    from . import completion, job_picture
     from .cells import share_one_cell
 
+    job_picture.unregister(ipython)
     completion.unregister(ipython)
     ipython.input_transformers_cleanup.remove(share_one_cell)
     ipython.magics_manager.registry["GpuShareMagics"].close()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jupyter_gpushare.client.options import squeezing
 from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.refusals import nearest
+from jupyter_gpushare.wire.jobs import Gpus, gpus_in
 from jupyter_gpushare.wire.messages import MAX_NAME_LENGTH
 
 if TYPE_CHECKING:
@@ -66,6 +67,13 @@ def _devices(word: str) -> int:
     return count
 
 
+def _gpus(word: str) -> Gpus:
+    try:
+        return gpus_in(word)
+    except InvalidValue:
+        raise ValueError(word) from None
+
+
 def _name(word: str) -> str:
     if not word.strip() or len(word) > MAX_NAME_LENGTH:
         raise ValueError(word)
@@ -115,7 +123,13 @@ SHARING = (
     ),
 )
 JOB = (
-    Option("--gpus", "N", _devices, "a whole number from 1 on: the number of GPUs of the job"),
+    Option(
+        "--gpus",
+        "N",
+        _gpus,
+        "a whole number from 1 on, or a part of one GPU in hundredths such as 0.25: the GPUs of the"
+        " job",
+    ),
     Option("--nodes", "N", _count, "a whole number from 0 on: its nodes at most; 0: any number"),
     Option("--name", "TEXT", _name, "what its id begins with; by default cell"),
     Option("--resumes", "", None, "it saves when it is asked to yield, and goes on from there"),

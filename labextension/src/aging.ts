@@ -41,7 +41,9 @@ function agedSession(session: ISessionView, seconds: number): ISessionView {
     waiting_seconds: later(session.waiting_seconds, seconds),
     waited_seconds: session.waited_seconds + (isWaiting ? seconds : 0),
     device_seconds: session.device_seconds + (hasTurn ? seconds : 0),
-    expected_wait_seconds: left(session.expected_wait_seconds, seconds)
+    expected_wait_seconds: left(session.expected_wait_seconds, seconds),
+    // an older broker does not say it
+    remaining_seconds: left(session.remaining_seconds ?? null, seconds)
   };
 }
 

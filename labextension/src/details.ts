@@ -7,6 +7,7 @@ import {
   atOnce,
   bytes,
   clock,
+  finish,
   gang,
   isOwn,
   labels,
@@ -92,6 +93,9 @@ function facts(
         ? done
         : trans.__('%1 of %2', done, session.iterations + left)
     ],
+    ...(left === null || !session.busy
+      ? []
+      : [[trans.__('Finish'), finish(session, trans)] as [string, string]]),
     [trans.__('Device time'), clock(session.device_seconds)],
     [trans.__('Waited'), clock(session.waited_seconds)],
     [trans.__('Weight'), String(session.weight)],

@@ -16,14 +16,16 @@ import {
  */
 export interface ITranslate {
   __(text: string, ...values: (string | number)[]): string;
-  _n(one: string, many: string, n: number): string;
+  /** `%1` is the number, and the others follow. */
+  _n(one: string, many: string, n: number, ...values: number[]): string;
 }
 
 /** No translation, for pages without JupyterLab. */
 export const english: ITranslate = {
   __: (text, ...values) =>
     text.replace(/%(\d)/g, (_, place) => String(values[Number(place) - 1])),
-  _n: (one, many, n) => (n === 1 ? one : many).replace('%1', String(n))
+  _n: (one, many, n, ...values) =>
+    english.__(n === 1 ? one : many, n, ...values)
 };
 
 /** A snapshot, or the error that says why there is none, or nothing yet. */
@@ -70,6 +72,7 @@ export function title(label: string): string {
 }
 
 const LONGEST_NAME = 36; // characters, in a sentence
+const SOON_SECONDS = 10; // a finish time below is over before a person has read it
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 
 /** One to four digits and a binary unit: `1.5 GiB`. Halves go up, as in format.py. */
@@ -333,6 +336,38 @@ export function expectedShort(
     : trans.__('≈ %1', clock(Math.max(1, seconds)));
 }
 
+/** When it has done what it has declared: `in about 6 min at its present share`. */
+export function finish(
+  { remaining_seconds }: ISessionView,
+  trans: ITranslate
+): string {
+  return remaining_seconds === null
+    ? trans.__('unknown')
+    : trans.__(
+        'in about %1 at its present share',
+        lasting(Math.max(1, remaining_seconds), trans)
+      );
+}
+
+/**
+ * The same in a row, `1928 iterations left, about 6 min`; empty where it has
+ * declared nothing, or will be done before a person has read it.
+ */
+export function progress(session: ISessionView, trans: ITranslate): string {
+  const left = session.remaining_iterations;
+  const seconds = session.remaining_seconds ?? null;
+  if (!left || !session.busy || isSoon(seconds)) {
+    return '';
+  }
+  return seconds === null
+    ? trans.__('%1 iterations left', left)
+    : trans.__('%1 iterations left, about %2', left, lasting(seconds, trans));
+}
+
+function isSoon(seconds: number | null): boolean {
+  return seconds !== null && seconds < SOON_SECONDS;
+}
+
 /**
  * For the status bar, where no notebook is in front: `▶ host: 2 running, 1
  * waiting`. The device is named where it is the only one.
@@ -383,7 +418,15 @@ export function inThreeWords(
   );
   const names = there.map(({ name }) => name).join(', ');
   const [mark, words] = markAndWords(there, notebook, trans);
-  return `${mark} ${names}: ${words}`;
+  return `${mark} ${names}: ${words}${timeLeft(notebook, trans)}`;
+}
+
+/** `, about 6 min left`; empty where it is not known, or soon over. */
+function timeLeft(notebook: Notebook, trans: ITranslate): string {
+  const seconds = rests(notebook) ? null : (notebook.remaining_seconds ?? null);
+  return seconds === null || isSoon(seconds)
+    ? ''
+    : `, ${trans.__('about %1 left', lasting(seconds, trans))}`;
 }
 
 function markAndWords(

@@ -13,6 +13,7 @@ import { CommandRegistry } from '@lumino/commands';
 import { RestActions } from './actions';
 import { isOwn, ITranslate, rests } from './format';
 import { FrontNotebook } from './front';
+import { JobsModel } from './jobs_model';
 import { GpuShareModel } from './model';
 import { waits } from './queue';
 import { openSocket, sendTo } from './server';
@@ -52,9 +53,11 @@ const plugin: JupyterFrontEndPlugin<void> = {
     const { serverSettings } = app.serviceManager;
     const model = new GpuShareModel(() => openSocket(serverSettings));
     const front = new FrontNotebook(model, app);
-    const actions = new RestActions(sendTo(serverSettings));
+    const send = sendTo(serverSettings);
+    const actions = new RestActions(send);
 
-    const panel = new GpuSharePanel(model, front, actions, trans);
+    const jobs = new JobsModel(send);
+    const panel = new GpuSharePanel(model, front, actions, jobs, trans);
     app.shell.add(panel, 'right', { rank: 900 });
     restorer?.add(panel, panel.id);
 

@@ -3,6 +3,7 @@
  * ran, which waited.
  */
 
+import { coLane } from './co_lane';
 import { div, h, INode } from './dom';
 import { atOnce, bytes, clock, gang, QUICK_SIGN, sign, stem } from './format';
 import { arranged, byName, runs, takers, waits } from './queue';
@@ -67,6 +68,7 @@ function laneRow(
         ].join(', ')
       )
     ),
+    coLane(lane, device, viewModel),
     ...rows.map(session => memberRow(session, device, viewModel)),
     gone,
     rows.length > 0 || gone !== null ? axis(viewModel) : null,

@@ -13,6 +13,7 @@ import {
   isOwn,
   labels,
   Notebook,
+  progress,
   QUICK_SIGN,
   resting,
   sign,
@@ -177,7 +178,10 @@ function takingTurns(session: ISessionView, viewModel: IViewModel): IRow {
     since: '',
     expected: '',
     act: null,
-    reason: viewModel.trans.__('shares the device in short turns')
+    reason: joined([
+      viewModel.trans.__('shares the device in short turns'),
+      progress(session, viewModel.trans)
+    ])
   };
 }
 
@@ -287,6 +291,7 @@ function reason(session: ISessionView, viewModel: IViewModel): string {
   const comesBack = session.waiting_seconds !== null;
   return joined([
     why(session, viewModel) || stateName(session, viewModel.trans),
+    progress(session, viewModel.trans),
     comesBack ? onDisk(session.paged_out_bytes, viewModel) : '',
     dueOrIdle(session, viewModel)
   ]);

@@ -16,6 +16,21 @@ export interface IClassView {
   ends: number | null;
 }
 
+export interface IClusterView {
+  type: 'ClusterView';
+  cluster: string;
+  pid: number;
+  jobs: IJobView[];
+  nodes: INodeView[];
+  trouble: string;
+}
+
+export interface ICurve {
+  seconds: number;
+  peak_bytes: number;
+  percent: number[];
+}
+
 export interface IDeviceView {
   name: string;
   capacity_bytes: number;
@@ -51,6 +66,33 @@ export interface IIntervention {
   sentence: string;
 }
 
+export interface IJobLog {
+  text: string;
+  is_cut: boolean;
+}
+
+export interface IJobView {
+  type: 'JobView';
+  id: string;
+  user: string;
+  state: 'cancelled' | 'done' | 'ending' | 'failed' | 'queued' | 'running' | 'starting' | 'yielding';
+  sentence: string;
+  position: number | null;
+  gpus: number;
+  nodes: number;
+  place: Record<string, number>;
+  directory: string;
+  generation: number;
+  iteration: number | null;
+  iterations: number | null;
+  computed: number;
+  submitted: number;
+  first: number | null;
+  ended: number | null;
+  yields: number;
+  losses: number;
+}
+
 export interface ILaneView {
   id: number;
   bytes: number;
@@ -58,6 +100,16 @@ export interface ILaneView {
   members: string[];
   beside: string | null;
   width_bytes: number;
+}
+
+export interface INodeView {
+  name: string;
+  gpus: number;
+  shards: number;
+  used: number;
+  ours: number;
+  alive: boolean;
+  reason: string;
 }
 
 export interface IPolicyView {
@@ -129,6 +181,8 @@ export interface ISessionView {
   why: IReason[];
   squeezed_bytes: number;
   slowdown: number;
+  curve: ICurve | null;
+  remaining_seconds: number | null;
 }
 
 export interface ISnapshot {

@@ -19,6 +19,7 @@ import {
   resting,
   State
 } from './format';
+import { IJobs, jobs } from './jobs';
 import { lanes } from './lanes';
 import { LastSnapshot } from './last_snapshot';
 import { memoryMap } from './memory';
@@ -26,7 +27,7 @@ import { namesOf, Paths } from './names';
 import { againButton, notebooks } from './notebooks';
 import { arranged } from './queue';
 import { rulebook } from './rules';
-import { IActions, IViewModel, IWish } from './view_model';
+import { IActions, IControls, IViewModel, IWish } from './view_model';
 import {
   IDeviceView,
   IError,
@@ -50,6 +51,8 @@ export interface IViewData {
   paths?: Paths;
   /** How to run a cell again whose wait was cancelled; null where there is none. */
   again?: (notebook: Notebook) => (() => Promise<void>) | null;
+  /** The viewer's jobs; null on pages that are not of one user. */
+  jobs?: IJobs | null;
 }
 
 interface INotice {
@@ -108,14 +111,32 @@ export class GpuShareView {
           holds ? 'now' : 'now jp-mod-stale',
           { key: 'now', inert: !holds },
           ...whole(viewModel)
-        )
+        ),
+      // the service of jobs answers also while the broker is away
+      jobs(this._data.jobs ?? null, this._controls)
     ];
+  }
+
+  /** Whether the viewer has opened the part of that name. */
+  isOpen(name: string): boolean {
+    return this._open.has(name);
+  }
+
+  private get _controls(): IControls {
+    return {
+      trans: this._trans,
+      isOpen: name => this._open.has(name),
+      toggle: name => this._toggle(name),
+      choice: name => this._choices.get(name) ?? null,
+      choose: (name, value) => this._choose(name, value),
+      act: (action, sentence, wish) => void this._act(action, sentence, wish)
+    };
   }
 
   private _viewModel(snapshot: ISnapshot): IViewModel {
     const names = namesOf(snapshot, this._data.paths ?? new Map());
     return {
-      trans: this._trans,
+      ...this._controls,
       snapshot,
       now: this._now / 1000,
       viewer: this._data.viewer ?? null,
@@ -124,11 +145,6 @@ export class GpuShareView {
       nameOf: ({ id, name }) => names.get(id) ?? name,
       again: notebook => this._data.again?.(notebook) ?? null,
       hasJustMoved: () => performance.now() - this._movedAt < MOVED_MS,
-      isOpen: name => this._open.has(name),
-      toggle: name => this._toggle(name),
-      choice: name => this._choices.get(name) ?? null,
-      choose: (name, value) => this._choose(name, value),
-      act: (action, sentence, wish) => void this._act(action, sentence, wish),
       refuse: (sentence, field) => this._refuse(sentence, field)
     };
   }
@@ -448,14 +464,13 @@ function policyField(chosen: string, viewModel: IViewModel): Child[] {
 }
 
 function policyButtons(chosen: string, viewModel: IViewModel): INode {
-  const { trans, snapshot, actions, act, choose } = viewModel;
+  const { trans, snapshot, actions, act, choice, choose } = viewModel;
   const apply = () => {
     const told = trans.__('The policy is %1 now.', chosen);
     const action = actions!.choosePolicy(chosen);
-    act(
-      action.finally(() => choose(POLICY, null)),
-      told
-    );
+    // what the viewer has chosen meanwhile is not what was applied
+    const applied = () => choice(POLICY) === chosen && choose(POLICY, null);
+    act(action.finally(applied), told);
   };
   return div(
     'span',

@@ -29,8 +29,23 @@ export interface IActions {
   holdClass(choice: IClassChoice): Promise<void>;
 }
 
-export interface IViewModel {
+/** What a viewer has opened and chosen, and the way to act. */
+export interface IControls {
   trans: ITranslate;
+  /** What the viewer has opened, by name. */
+  isOpen(name: string): boolean;
+  toggle(name: string): void;
+  /** What the viewer has chosen in a field and not applied yet, by name. */
+  choice(name: string): string | null;
+  choose(name: string, value: string | null): void;
+  /**
+   * Carry out a request, and say in `sentence` that it was, or why it was not;
+   * then the `field` in which it was wished shows the actual value again.
+   */
+  act(action: Promise<void>, sentence: string, wish?: IWish): void;
+}
+
+export interface IViewModel extends IControls {
   /** The present state, by the page's clock. */
   snapshot: ISnapshot;
   /**
@@ -56,17 +71,6 @@ export interface IViewModel {
    * another one.
    */
   hasJustMoved(): boolean;
-  /** What the viewer has opened, by name. */
-  isOpen(name: string): boolean;
-  toggle(name: string): void;
-  /** What the viewer has chosen in a field and not applied yet, by name. */
-  choice(name: string): string | null;
-  choose(name: string, value: string | null): void;
-  /**
-   * Carry out a request, and say in `sentence` that it was, or why it was not;
-   * then the `field` in which it was wished shows the actual value again.
-   */
-  act(action: Promise<void>, sentence: string, wish?: IWish): void;
   /** Say why nothing is requested. */
   refuse(sentence: string, field?: Element): void;
 }

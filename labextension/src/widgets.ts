@@ -6,6 +6,7 @@ import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 import { inThreeWords, ITranslate, Notebook, stateOf, summary } from './format';
 import { FrontNotebook } from './front';
+import { JobsModel } from './jobs_model';
 import { GpuShareModel } from './model';
 import { IActions } from './view_model';
 import { GpuShareView } from './view';
@@ -27,6 +28,7 @@ export class GpuSharePanel extends Widget {
     model: GpuShareModel,
     front: FrontNotebook,
     actions: IActions,
+    jobs: JobsModel,
     trans: ITranslate
   ) {
     super();
@@ -41,7 +43,9 @@ export class GpuSharePanel extends Widget {
     this._model = model;
     this._front = front;
     this._view = new GpuShareView(this.node, trans, actions);
+    this._jobs = jobs;
     front.changed.connect(this.update, this);
+    jobs.changed.connect(this.update, this);
   }
 
   override dispose(): void {
@@ -72,8 +76,10 @@ export class GpuSharePanel extends Widget {
       const { newest, receivedAt, viewer } = this._model;
       const { session, paths } = this._front;
       const again = (notebook: Notebook) => this._front.again(notebook);
+      const own = session?.id;
+      const jobs = this._jobs;
       this._view.update(
-        { state: newest, receivedAt, viewer, own: session?.id, paths, again },
+        { state: newest, receivedAt, viewer, own, paths, again, jobs },
         performance.now()
       );
     }
@@ -82,10 +88,12 @@ export class GpuSharePanel extends Widget {
   private _tick(): void {
     if (!document.hidden) {
       this._view.tick(performance.now());
+      this._jobs.tick(performance.now(), name => this._view.isOpen(name));
     }
   }
 
   private _front: FrontNotebook;
+  private _jobs: JobsModel;
   private _model: GpuShareModel;
   private _timer: ReturnType<typeof setInterval> | undefined;
   private _view: GpuShareView;

@@ -134,6 +134,18 @@ describe('inThreeWords', () => {
     expect(new Set(texts.map(text => text[0])).size).toBe(texts.length);
   });
 
+  it('tells how long it will still take, where that is known', () => {
+    const changes = { state: 'running', busy: true } as const;
+    const seconds = [370, 9, null];
+    expect(
+      seconds.map(remaining_seconds => of({ ...changes, remaining_seconds }))
+    ).toEqual([
+      '▶ host: running for 12 s, about 6 min 10 s left',
+      '▶ host: running for 12 s',
+      '▶ host: running for 12 s'
+    ]);
+  });
+
   it('names all devices of a notebook that has several, and no other', () => {
     const on = (name: string, ...sessions: (typeof running)[]) =>
       device(sessions, { name, turns: [] });

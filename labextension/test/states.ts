@@ -42,6 +42,10 @@ export function session(changes: Partial<ISessionView> = {}): ISessionView {
     idle_step: '',
     gang: [],
     why: [],
+    squeezed_bytes: 0,
+    slowdown: 1,
+    curve: null,
+    remaining_seconds: null,
     ...changes
   };
 }
@@ -133,7 +137,8 @@ export function snapshotOf(...devices: IDeviceView[]): ISnapshot {
     policy: 'fair',
     policies: [
       { name: 'fair', sentence: 'equal time to each user' },
-      { name: 'fifo', sentence: 'first come, first served' }
+      { name: 'fifo', sentence: 'first come, first served' },
+      { name: 'las', sentence: 'least time so far first' }
     ],
     sequence: 1,
     devices,

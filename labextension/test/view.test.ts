@@ -532,6 +532,28 @@ describe('the queue', () => {
     expect(node.textContent).toContain(name);
   });
 
+  it('has what its notebook has declared to do, and when that will be done', () => {
+    const remaining_iterations = 300;
+    const declares = { ...running, busy: true, remaining_iterations };
+    const reasons = [370, null, 9].map(remaining_seconds => {
+      show([session({ ...declares, remaining_seconds })]);
+      return texts('.jp-GpuShare-reason')[0];
+    });
+    expect(reasons).toEqual([
+      expect.stringContaining('300 iterations left, about 6 min 10 s'),
+      expect.stringMatching(/300 iterations left$/),
+      expect.not.stringContaining('left')
+    ]);
+    show([session(declares)]);
+    press('alice.ipynb');
+    expect(texts('dd')).toContain('1200 of 1500');
+    expect(texts('dd')).toContain('unknown');
+    show([session({ ...declares, remaining_seconds: 60 })]);
+    expect(texts('dd')).toContain('in about 60 s at its present share');
+    show([session({ ...declares, busy: false })]);
+    expect(texts('.jp-GpuShare-reason')[0]).not.toContain('left');
+  });
+
   it('opens all details of a notebook, and keeps them open', () => {
     show([running]);
     press('alice.ipynb');
@@ -864,6 +886,23 @@ describe('a choice of the policy', () => {
     await vi.waitFor(() => expect(policyButtons()).toEqual([]));
   });
 
+  it('stays where another one is still being applied', async () => {
+    let applied = () => {};
+    vi.mocked(actions.choosePolicy).mockReturnValue(
+      new Promise<void>(done => (applied = done))
+    );
+    show([running]);
+    choose('fifo');
+    press('Apply to all notebooks');
+    choose('las');
+    applied();
+    await vi.waitFor(() =>
+      expect(node.textContent).toContain('The policy is fifo now.')
+    );
+    expect(node.querySelector('select')!.value).toBe('las');
+    expect(policyButtons()).toContain('Apply to all notebooks');
+  });
+
   it('can be taken back', () => {
     show([running]);
     choose('fifo');
@@ -871,6 +910,59 @@ describe('a choice of the policy', () => {
     expect(node.querySelector('select')!.value).toBe('fair');
     expect(policyButtons()).toEqual([]);
     expect(actions.choosePolicy).not.toHaveBeenCalled();
+  });
+});
+
+describe('a lane that two notebooks use at once', () => {
+  const both = [
+    running,
+    session({ id: 'b', name: 'bob.ipynb', user: 'bob', state: 'running' })
+  ];
+  const inOneLane = (sessions: ISessionView[]) => {
+    const there = device(sessions);
+    const lane = { ...there.lanes[0], beside: 'b', width_bytes: 2 ** 29 * 1.2 };
+    view.update(
+      {
+        state: snapshotOf({ ...there, lanes: [lane] }),
+        receivedAt: 0,
+        viewer: admin
+      },
+      0
+    );
+  };
+  const curve = { seconds: 0.1, peak_bytes: 2 ** 29, percent: [20, 100, 20] };
+  const path = (name: string) =>
+    node.querySelector(`.jp-GpuShare-${name}`)?.getAttribute('d');
+
+  it('tells what each would take in a lane of its own', () => {
+    inOneLane(both);
+    expect(texts('.jp-GpuShare-coLane')).toEqual([
+      'alice (from below) and bob (from above) compute at once in 614 MiB, and one waits where both need more. In lanes of their own they would take 1.0 GiB.'
+    ]);
+    expect(path('below')).toBeUndefined(); // no curve is known
+  });
+
+  it('draws what an iteration of each has of it, from both ends', () => {
+    inOneLane(both.map(one => ({ ...one, curve })));
+    expect(path('below')).toBe(
+      'M0 100V83.3h33.333V16.7h33.333V83.3h33.333V100z'
+    );
+    expect(path('above')).toBe('M0 0V16.7h33.333V83.3h33.333V16.7h33.333V0z');
+    const [label] = all('.jp-GpuShare-curves').map(each =>
+      each.getAttribute('aria-label')
+    );
+    expect(label).toContain('bob.ipynb from above');
+  });
+
+  it('draws one of them while the curve of the other one is unknown', () => {
+    inOneLane([both[0], { ...both[1], curve }]);
+    expect(path('below')).toBe('');
+    expect(path('above')).toContain('M0 0V16.7');
+  });
+
+  it('is no picture while one notebook has it', () => {
+    show([{ ...running, curve }]);
+    expect(all('.jp-GpuShare-coLane')).toEqual([]);
   });
 });
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from jupyter_server.serverapp import ServerApp
 from prometheus_client import REGISTRY
-from traitlets import Bool, Float, Int, TraitType, Unicode
+from traitlets import Bool, Enum, Float, Int, TraitType, Unicode
 from traitlets.config import LoggingConfigurable
 
 from jupyter_gpushare.settings import PREFIX, Settings, as_environment, load, socket_path
@@ -28,6 +28,7 @@ from .attendance import EMPTY
 from .audit import Audit
 from .feed import Feed, State
 from .interventions import Interventions
+from .jobs import Jobs, JobsWatch
 from .messages import Wish
 from .metrics import SnapshotCollector
 
@@ -44,7 +45,11 @@ def _traits() -> Iterator[tuple[str, TraitType[Any, Any]]]:
     schema = msgspec.json.schema_components([Settings])[1]["Settings"]
     for name, row in schema["properties"].items():
         text = f"{row['description']} (default: {row['default']!r}, or ${PREFIX}{name.upper()})"
-        yield name, TRAITS[row["type"]](None, allow_none=True, help=text).tag(config=True)
+        yield name, _trait(row, default_value=None, allow_none=True, help=text).tag(config=True)
+
+
+def _trait(row: dict[str, Any], **given: Any) -> TraitType[Any, Any]:
+    return Enum(row["enum"], **given) if "enum" in row else TRAITS[row["type"]](**given)
 
 
 class Delegate:
@@ -54,6 +59,7 @@ class Delegate:
     feed: Feed
     audit: Audit
     proof: Proof = staticmethod(credentials.with_token)
+    jobs: Jobs | None = None  # of this user, where it is the user that this process runs as
 
     def connect(self) -> Client:
         """Connect. Blocks; raises BrokerUnavailable, or NotPermitted."""
@@ -89,13 +95,17 @@ class GpuShareExtension(Delegate, LoggingConfigurable):
         self.feed = Feed(self.settings, server.io_loop, server.log, self._observe)
         self._attendance = EMPTY
         self._interventions = Interventions(server.kernel_manager, self.audit, server.log)
-        self._collector = SnapshotCollector(lambda: self.feed.state)
+        self.jobs = Jobs(self.settings)
+        self._jobs_watch = JobsWatch(self.jobs)
+        self._collector = SnapshotCollector(lambda: self.feed.state, lambda: self._jobs_watch.view)
         self._undo = AsyncExitStack()
         self._export(self._own_environment(server))
         REGISTRY.register(self._collector)
         self._undo.callback(REGISTRY.unregister, self._collector)
         self.feed.start()
         self._undo.push_async_callback(self.feed.close)
+        self._jobs_watch.start(server.io_loop)
+        self._undo.callback(self._jobs_watch.stop)
 
     async def unload(self) -> None:
         """Close the connection and take back what `load` did; the broker stays. Idempotent."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +20,7 @@ from jupyter_gpushare import refusals
 from jupyter_gpushare.broker.validation import ID
 from jupyter_gpushare.errors import ConnectionLost, GpuShareError, InvalidValue
 from jupyter_gpushare.tools import usage_report
+from jupyter_gpushare.wire.jobs import Submit
 from jupyter_gpushare.wire.messages import (
     Change,
     ClassMode,
@@ -29,11 +30,13 @@ from jupyter_gpushare.wire.messages import (
 from jupyter_gpushare.wire.snapshot import Snapshot
 
 from .attendance import SessionOnDevice, sessions
+from .jobs import Jobs
 from .messages import (
     ASKS,
     NAMESPACE,
     ClassChoice,
     Failure,
+    JobAsk,
     PolicyChoice,
     PolicyState,
     SessionAsk,
@@ -65,6 +68,7 @@ STATUS = {
     "lost": 503,
 }
 Answer = TypeVar("Answer")
+Asked = TypeVar("Asked")
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 
@@ -107,24 +111,28 @@ class Handler(APIHandler):
         raise Refused("unavailable", f"The broker is away: {state.message}")
 
     def body(self, kind: type[Body]) -> Body:
-        """Return the request's body as `kind`; refuse the request if it is none."""
-        try:
-            body = refusals.decoded(self.request.body, kind, "the body")
-        except InvalidValue as error:
-            raise Refused(error.code, f"The request is refused: {error}.") from None
+        """Return the request's body as `kind`; refuse the request if it is none, or empty."""
+        body = self.decoded(kind)
         if body == kind():
             raise Refused("invalid", f"Name one of {', '.join(kind.__struct_fields__)}.")
         return body
 
+    def decoded(self, kind: type[Body]) -> Body:
+        try:
+            return refusals.decoded(self.request.body, kind, "the body")
+        except InvalidValue as error:
+            raise Refused(error.code, f"The request is refused: {error}.") from None
+
     async def from_broker(self, answer: Awaitable[Answer]) -> Answer:
         """Return the broker's answer; refuse the request if the broker refuses."""
-        try:
-            return await asyncio.wait_for(answer, ANSWER_SECONDS)
-        except GpuShareError as error:
-            raise Refused(error.code, str(error)) from None
-        except asyncio.TimeoutError:
-            text = f"The broker did not answer within {ANSWER_SECONDS:g} s."
-            raise Refused(ConnectionLost.code, text) from None
+        return await _in_time(answer, "The broker")
+
+    async def of_jobs(self, question: Callable[[Jobs, Asked], Answer], asked: Asked) -> Answer:
+        """Return what the service of the user's cluster answers; refuse the request if it
+        refuses."""
+        if (jobs := self.delegate.jobs) is None:
+            raise Refused("not_permitted", "Jobs are seen in the Jupyter server of their user.")
+        return await _in_time(asyncio.to_thread(question, jobs, asked), "The service of jobs")
 
     async def carry_out(self, message: Wish) -> Snapshot:
         """Let the broker make a change, and note which user asked for it."""
@@ -145,6 +153,17 @@ class Handler(APIHandler):
             self.answer(Failure(f"{there}; {ROUTES_ARE}.", "unknown_route"))
         else:
             super().write_error(status_code, **about)
+
+
+async def _in_time(answer: Awaitable[Answer], whose: str) -> Answer:
+    """Return an answer; refuse the request if it is an error, or does not come in time."""
+    try:
+        return await asyncio.wait_for(answer, ANSWER_SECONDS)
+    except GpuShareError as error:
+        raise Refused(error.code, str(error)) from None
+    except asyncio.TimeoutError:
+        text = f"{whose} did not answer within {ANSWER_SECONDS:g} s."
+        raise Refused(ConnectionLost.code, text) from None
 
 
 class StateHandler(Handler):
@@ -223,6 +242,43 @@ class ClassesHandler(Handler):
     async def put(self) -> None:
         choice = ClassMode(**msgspec.structs.asdict(self.body(ClassChoice)))
         self.answer((await self.carry_out(choice)).classes)
+
+
+class JobsHandler(Handler):
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        asked = self.get_query_argument("all", "false")
+        if asked not in ("true", "false"):
+            raise Refused("invalid", "`all` is true or false.")
+        self.answer(await self.of_jobs(Jobs.look, asked == "true"))
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        self.answer(await self.of_jobs(Jobs.submit, self.decoded(Submit)))
+
+
+class JobHandler(Handler):
+    @web.authenticated
+    @authorized
+    async def get(self, job: str) -> None:
+        self.answer(await self.of_jobs(Jobs.job, job))
+
+
+class JobLogHandler(Handler):
+    @web.authenticated
+    @authorized
+    async def get(self, job: str) -> None:
+        self.answer(await self.of_jobs(Jobs.log, job))
+
+
+class JobAsksHandler(Handler):
+    @web.authenticated
+    @authorized
+    async def post(self, job: str) -> None:
+        self.body(JobAsk)
+        self.answer(await self.of_jobs(Jobs.cancel, job))
 
 
 class OpenAPIHandler(Handler):
@@ -327,6 +383,10 @@ ROUTES: dict[str, type[web.RequestHandler]] = {
     "policy": PolicyHandler,
     "report": ReportHandler,
     "classes": ClassesHandler,
+    "jobs": JobsHandler,
+    "jobs/([^/]+)": JobHandler,
+    "jobs/([^/]+)/log": JobLogHandler,
+    "jobs/([^/]+)/asks": JobAsksHandler,
     r"openapi\.json": OpenAPIHandler,
     "events": EventsHandler,
 }

@@ -44,6 +44,7 @@ from jupyter_gpushare.wire.messages import Error
 from .app import Delegate, GpuShareExtension
 from .feed import LOOKING, Feed
 from .handlers import AUTH_RESOURCE, add_to
+from .jobs import Jobs
 
 STATIC = Path(jupyter_gpushare.__file__).parent / "static"
 READ = "custom:gpushare:read"  # scope
@@ -73,12 +74,16 @@ pages_log.setLevel(logging.ERROR)  # the service's own connection logs it once f
 class VisitorDelegate(Delegate):
     """Speaks for the user whose token it has."""
 
-    def __init__(self, user: str, token: str, extension: HubExtension) -> None:
+    def __init__(self, user: str, token: str, is_person: bool, extension: HubExtension) -> None:
+        """A service of the hub is no person, and has no jobs."""
         self.user = user
         self.settings, self.audit = extension.settings, extension.audit
         self.proof = lambda hello, _: msgspec.structs.replace(hello, token=token)
         self.feed = Feed(self.settings, IOLoop.current(), pages_log, lambda _: None, self.proof)
         self.feed.start()
+        if is_person and self.settings.cluster_socket:
+            here = msgspec.structs.replace(self.settings, cluster_url="")  # that is for servers
+            self.jobs = Jobs(here, speak_for=user)
         self.used = time.monotonic()
 
     async def know(self) -> None:
@@ -111,11 +116,11 @@ class HubExtension(GpuShareExtension):
         delegate: VisitorDelegate = user.delegate
         return delegate
 
-    async def admit(self, user: str, token: str) -> VisitorDelegate:
+    async def admit(self, user: str, token: str, is_person: bool) -> VisitorDelegate:
         """Return a delegate of this token, which has a state to show."""
         if token not in self._delegates:
             self._make_room(user)
-            self._delegates[token] = VisitorDelegate(user, token, self)
+            self._delegates[token] = VisitorDelegate(user, token, is_person, self)
         delegate = self._delegates[token]
         await delegate.know()
         return delegate
@@ -172,7 +177,8 @@ class Visitors(JupyterHubIdentityProvider):  # type: ignore[misc]  # untyped for
         user = await super().get_user(handler)
         if user is not None and may_come(self.hub_auth, user):
             token = self.hub_auth.get_token(handler)
-            user.delegate = await self._extension.admit(user.username, token)
+            is_person = user.hub_user.get("kind") == "user"
+            user.delegate = await self._extension.admit(user.username, token, is_person)
         return user
 
 

@@ -42,6 +42,19 @@ ASKS: dict[str | None, type[Preempt] | type[Evict] | type[Cancel]] = {
 }
 
 
+class JobAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a job is asked to do: to end, or to leave the queue."""
+
+    ask: Literal["cancel"] | None = None
+
+
+class JobLog(msgspec.Struct, frozen=True):
+    """The end of what the ranks of a job have printed; `is_cut`: there is more before it."""
+
+    text: str
+    is_cut: bool
+
+
 class PolicyChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The policy to follow, and how many lanes may run at once (0: as the policy says)."""
 

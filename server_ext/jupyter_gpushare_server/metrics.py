@@ -9,6 +9,8 @@ from typing import get_args
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from jupyter_gpushare.wire.jobs import OVER, ClusterView, NodeView
+from jupyter_gpushare.wire.jobs import State as JobState
 from jupyter_gpushare.wire.snapshot import (
     DeviceView,
     SessionView,
@@ -20,6 +22,7 @@ from .attendance import EMPTY, Attendance
 from .feed import State
 
 STATES = get_args(SessionState)
+JOB_STATES = [state for state in get_args(JobState) if state not in OVER]
 DEVICE_GAUGES: dict[str, tuple[str, Callable[[DeviceView], float]]] = {
     "capacity_bytes": ("Memory that is shared.", lambda device: device.capacity_bytes),
     "lanes": (
@@ -38,6 +41,10 @@ DEVICE_GAUGES: dict[str, tuple[str, Callable[[DeviceView], float]]] = {
     "unmanaged_bytes": (
         "Unmanaged memory, of programs that do not share.",
         lambda device: device.foreign_bytes,
+    ),
+    "shared_lanes": (
+        "Lanes that two notebooks use at once.",
+        lambda device: sum(lane.beside is not None for lane in device.lanes),
     ),
     "lane_bytes": (
         "Memory of all lanes, which notebooks use in turn.",
@@ -87,11 +94,25 @@ COUNTERS: dict[str, tuple[str, Callable[[SessionView], float]]] = {
 }
 
 
-class SnapshotCollector(Collector):
-    """Return metrics of the broker that `state` shows."""
+NODE_GAUGES: dict[str, tuple[str, Callable[[NodeView], float]]] = {
+    "node_up": ("Whether a node of the cluster answers.", lambda node: node.alive),
+    "node_gpus": ("GPUs of a node of the cluster.", lambda node: node.gpus),
+    "node_used_gpus": (
+        "GPUs of a node that any process has, ours included.",
+        lambda node: node.used,
+    ),
+    "node_jobs_gpus": ("GPUs of a node that jobs of this user have.", lambda node: node.ours),
+}
 
-    def __init__(self, state: Callable[[], State]) -> None:
+
+class SnapshotCollector(Collector):
+    """Return metrics of the broker that `state` shows, and of the jobs that `cluster` shows."""
+
+    def __init__(
+        self, state: Callable[[], State], cluster: Callable[[], ClusterView | None]
+    ) -> None:
         self._state = state
+        self._cluster = cluster
         self._attendance = EMPTY
         # of sessions that ended: the sums of each counter, by user
         self._gone: defaultdict[tuple[str, str], float] = defaultdict(float)
@@ -119,6 +140,9 @@ class SnapshotCollector(Collector):
             yield from _device_gauges(state)
             yield from _user_gauges(state)
             yield _sessions(state)
+        if (cluster := self._cluster()) is not None:
+            yield _jobs(cluster)
+            yield from _node_gauges(cluster)
 
     def _counters(self) -> Iterator[Metric]:
         sums = self._gone.copy()
@@ -154,6 +178,24 @@ def _user_gauges(snapshot: Snapshot) -> Iterator[Metric]:
                 sums[view.user] += int(value(view))
             for user, total in sums.items():
                 family.add_metric([device.name, user], total)
+        yield family
+
+
+def _jobs(cluster: ClusterView) -> Metric:
+    family = GaugeMetricFamily(
+        "gpushare_jobs", "Jobs of this user that are not over, by state.", labels=["state"]
+    )
+    count = Counter(job.state for job in cluster.jobs)
+    for state in JOB_STATES:
+        family.add_metric([state], count[state])
+    return family
+
+
+def _node_gauges(cluster: ClusterView) -> Iterator[Metric]:
+    for name, (sentence, value) in NODE_GAUGES.items():
+        family = GaugeMetricFamily(f"gpushare_{name}", sentence, labels=["node"])
+        for node in cluster.nodes:
+            family.add_metric([node.name], value(node))
         yield family
 
 

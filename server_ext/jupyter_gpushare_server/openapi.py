@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from jupyter_gpushare.wire.jobs import ClusterView, JobView, Submit
 from jupyter_gpushare.wire.messages import (
     Accounts,
     Error,
@@ -21,6 +22,8 @@ from .attendance import SessionOnDevice
 from .messages import (
     ClassChoice,
     Failure,
+    JobAsk,
+    JobLog,
     PolicyChoice,
     PolicyState,
     SessionAsk,
@@ -39,7 +42,9 @@ TYPES = (
         ClassChoice,
         ClassView,
         Failure,
+        JobAsk,
     ),
+    *(ClusterView, JobView, JobLog, Submit),
 )
 
 

@@ -177,6 +177,22 @@ def test_sums_are_by_user_group_notebook_day_and_hour(accounts: Accounts, clock:
     assert sums("hour") == {"2026-11-17 12:00": 1.5, "2026-11-17 13:00": 1.0}
 
 
+def test_the_largest_use_comes_first_and_days_and_hours_come_in_their_order(
+    accounts: Accounts, clock: Clock
+) -> None:
+    uses = {"ada": 1.0, "bob": 3.0, "cyd": 1.0, "dan": 2.0}
+    accounts.follow(clock.now, {name: seen(user=name) for name in uses})
+    for part in (0.75, 1.0):
+        clock.passes(3600.0)
+        accounts.follow(
+            clock.now, {name: seen(part * use, user=name) for name, use in uses.items()}
+        )
+    assert [row.name for row in rows(accounts)] == ["bob", "dan", "ada", "cyd"]
+    hours = [row.name for row in rows(accounts, "hour")]
+    assert len(hours) == 2
+    assert hours == sorted(hours)
+
+
 def test_a_span_has_the_hours_that_begin_in_it(accounts: Accounts, clock: Clock) -> None:
     accounts.follow(clock.now, {"a": seen()})
     for total in (1.0, 2.0):

@@ -170,6 +170,7 @@ def test_a_withdrawn_request_is_never_granted(join: Callable[..., Client]) -> No
     first, second, third = request(join("first")), join("second"), join("third")
     next_of(first, Grant)
     request(second).send(Finish(1))
+    second.look()  # by then that has come, before what another connection says
     request(third)
     first.send(Finish(1))
     next_of(third, Grant)

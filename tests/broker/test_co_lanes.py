@@ -217,6 +217,21 @@ def test_none_waits_for_a_lost_session_that_lives_and_the_other_one_gets_other_m
     assert claims(third.page).bounds == (0, 0)
 
 
+def test_where_the_ledger_was_overwritten_both_get_other_memory(
+    pair: tuple[Notebook, Notebook], service: Service
+) -> None:
+    first, second = pair
+    memory, ends = second.grant.memory, (first.grant.end, second.grant.end)
+    _core.spoil_ledger(second.page)  # as a session does that has noticed it
+    service.tick(1.0)
+    assert first.grant.memory == second.grant.memory not in (0, memory)
+    assert (first.grant.end, second.grant.end) == ends
+    assert is_ledger(second.page)
+    told = len(first.claims)
+    service.tick(2.0)
+    assert len(first.claims) == told
+
+
 def is_ledger(descriptor: int) -> bool:
     """Whether a process would go by it."""
     try:

@@ -8,7 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -17,12 +18,16 @@ import pytest
 
 from jupyter_gpushare._core import HostLaneMemory
 from jupyter_gpushare.broker.accounting.accounts import Accounts
+from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.broker.transport.connection import Connection, computes
-from jupyter_gpushare.broker.transport.server import Endpoint
+from jupyter_gpushare.broker.transport.server import STUCK_SECONDS, Endpoint
 from jupyter_gpushare.broker.transport.socket_file import SocketFile, listen
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.settings import load
+from jupyter_gpushare.settings import Settings, load
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.framing import ToBroker, encode
+from jupyter_gpushare.wire.messages import PROTOCOL, Finish, Hello, Open, Request
 
 from ..polling import TIMEOUT_SECONDS
 
@@ -62,22 +67,89 @@ def test_a_connection_ends_although_there_was_no_memory_to_close_it() -> None:
     assert any(has_failed for _, has_failed in outcomes)
 
 
-def test_a_broker_without_memory_ends(tmp_path: Path) -> None:
-    """A decision may have been lost, such as a request to yield, which is made once."""
+class WithoutMemory(Service):
+    """A service that fails for want of memory when the end of a turn is to be handled."""
+
+    def handle(self, peer: Peer, message: ToBroker, now: float) -> None:
+        super().handle(peer, message, now)
+        if isinstance(message, Finish):
+            raise MemoryError
+
+
+def a_call_fails(client: socket.socket, path: Path) -> None:
+    """Let a call fail that the event loop makes by itself."""
+    raise MemoryError
+
+
+def a_message_fails(client: socket.socket, path: Path) -> None:
+    """Send a message whose handling fails; the connection stays open."""
+    client.connect(str(path))
+    said = (Hello(PROTOCOL), Open(id="a", name="a", device="host"), Request(1), Finish(1))
+    client.sendall(b"".join(map(encode, said)))
+
+
+@pytest.mark.parametrize("fail", [a_call_fails, a_message_fails])
+def test_a_broker_without_memory_ends(
+    tmp_path: Path, fail: Callable[[socket.socket, Path], None]
+) -> None:
+    """A decision may have been lost, such as a grant or a request to yield, which is sent once. The
+    next broker asks the sessions for what they have."""
     path = tmp_path / "broker.sock"
 
-    def fails() -> None:
-        raise MemoryError
-
-    async def serve() -> None:
+    async def serve(client: socket.socket) -> None:
         device = Device("host", 1 << 30, "main memory", partial(HostLaneMemory, 1 << 30))
-        service = Service(load({}), [device], started=0.0, accounts=Accounts())
+        service = WithoutMemory(load({}), [device], started=0.0, accounts=Accounts())
         endpoint = Endpoint(load({}), service)
         listener = listen(path, load({}))
-        asyncio.get_running_loop().call_later(0.1, fails)
+        asyncio.get_running_loop().call_later(0.1, fail, client, path)
         await asyncio.wait_for(endpoint.serve(listener, SocketFile(path)), TIMEOUT_SECONDS)
 
-    asyncio.run(serve())
+    with socket.socket(socket.AF_UNIX) as client:
+        asyncio.run(serve(client))
+
+
+# A broker that stays in one place for ever.
+STUCK = """
+import jupyter_gpushare.broker.transport.server as server
+from jupyter_gpushare.broker.__main__ import main
+def stays(*_):
+    while True:
+        pass
+def fails():
+    raise MemoryError
+class Endpoint(server.Endpoint):
+    async def serve(self, listener, file):
+        self._loop.call_later(0.1, {call})
+        return await super().serve(listener, file)
+server.Endpoint = Endpoint
+{change}
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "change"),
+    [("stays", ""), ("fails", "server.Service.end = stays")],
+    ids=["in_its_loop", "in_its_end"],
+)
+def test_a_broker_that_stays_in_one_place_for_ever_is_ended(
+    settings: Settings, call: str, change: str
+) -> None:
+    """It has the lock of its socket, so no other one could start."""
+    program = STUCK.format(call=call, change=change)
+    process = subprocess.run([sys.executable, "-c", program], timeout=TIMEOUT_SECONDS)
+    assert process.returncode == -signal.SIGPROF
+    with Client.connect(settings, "tests") as client:  # the next one is there at once
+        assert client.look().broker.pid == client.welcome.pid
+
+
+def test_a_broker_that_sleeps_stays(settings: Settings) -> None:
+    """Only time in which it computes counts."""
+    with Client.connect(settings, "tests") as client:
+        os.kill(client.welcome.pid, signal.SIGSTOP)
+        time.sleep(STUCK_SECONDS + 1)
+        os.kill(client.welcome.pid, signal.SIGCONT)
+        assert client.look().broker.pid == client.welcome.pid
 
 
 def test_a_process_computes_until_it_ends_and_may_end_while_it_is_looked_at() -> None:

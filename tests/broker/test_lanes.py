@@ -37,7 +37,9 @@ from jupyter_gpushare.wire.messages import (
     Open,
     Report,
     Request,
+    Rests,
     SetPolicy,
+    Trim,
     Yield,
 )
 
@@ -279,6 +281,43 @@ def test_a_session_that_opens_again_in_its_turn_leaves_the_piece_to_itself(
     first.says(Finish(1))
     first.says(Request(2))
     assert used not in (first.last(Grant).memory, second.last(Grant).memory)
+
+
+def test_sessions_without_a_turn_release_a_piece_that_was_left(
+    service: Service, notebook: Callable[..., Notebook]
+) -> None:
+    """Their next turn may be far off, and the system frees the memory only then."""
+    idle, resting, lost = notebook("idle"), notebook("resting"), notebook("lost")
+    for each in (idle, resting):
+        each.says(Request(1))
+        each.says(Finish(1))
+    resting.says(Rests(0))
+    lost.says(Request(1))
+    left = lost.last(Grant).memory
+    service.tick(0.1)
+    service.lost(lost, 0.2)
+    service.tick(0.3)
+    service.tick(0.4)
+    assert idle.heard_of(Trim) == resting.heard_of(Trim) == [Trim(left, 0)]
+    idle.says(Request(2), 0.5)
+    assert idle.last(Grant).memory not in (0, left)
+    assert resident(idle.descriptor) == 0
+    fill(idle.descriptor)
+    service.tick(0.6)
+    assert idle.heard_of(Trim) == [Trim(left, 0)]
+
+
+def test_a_holder_releases_a_piece_that_was_left_once_its_turn_is_over(
+    service: Service, notebook: Callable[..., Notebook]
+) -> None:
+    ours = notebook("ours")
+    ours.says(Request(1))
+    ours.opens(turn=1, holding=True)
+    service.tick(0.1)
+    assert ours.heard_of(Trim) == []
+    ours.says(Finish(1), 0.2)
+    service.tick(0.3)
+    assert ours.heard_of(Trim) == [Trim(ours.last(Grant).memory, 0)]
 
 
 @pytest.mark.parametrize(

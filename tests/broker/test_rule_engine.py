@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from jupyter_gpushare.broker.grants.recovery import Held, RecoveryJournal
 from jupyter_gpushare.broker.service import Service
@@ -24,6 +26,7 @@ from jupyter_gpushare.wire.messages import (
     Change,
     ClassMode,
     Close,
+    Curve,
     Demand,
     Done,
     Error,
@@ -179,23 +182,23 @@ ALL = {"ann", "bob", "tim", "tina", "ada"}
 @pytest.mark.parametrize(
     ("message", "allowed"),
     [
-        (Change("a", weight=2.0), {"ann", "tim", "ada"}),
-        (Change("a", paused=True), {"ann", "ada"}),
-        (Change("a", weight=2.0, paused=True), {"ann", "ada"}),
-        (Change("a", priority=-1), {"ann", "ada"}),
-        (Change("a", priority=1), {"ada"}),
-        (Preempt("a"), {"ann", "ada"}),
-        (SetPolicy("fifo"), {"ada"}),
-        (Shutdown(), {"ada"}),
+        (Change("a", weight=2.0), ("ann", "tim", "ada")),
+        (Change("a", paused=True), ("ann", "ada")),
+        (Change("a", weight=2.0, paused=True), ("ann", "ada")),
+        (Change("a", priority=-1), ("ann", "ada")),
+        (Change("a", priority=1), ("ada",)),
+        (Preempt("a"), ("ann", "ada")),
+        (SetPolicy("fifo"), ("ada",)),
+        (Shutdown(), ("ada",)),
     ],
     ids=str,
 )
 def test_a_permission_is_for_those_roles_and_no_other(
-    broker: Broker, message: ToBroker, allowed: set[str]
+    broker: Broker, message: ToBroker, allowed: tuple[str, ...]
 ) -> None:
     notebook = broker.client("ann").opens("a")
     notebook.says(Request(1))
-    for user in sorted(ALL - allowed):
+    for user in sorted(ALL.difference(allowed)):
         client = broker.client(user)
         client.says(message)
         refusal = client.refusal
@@ -205,7 +208,7 @@ def test_a_permission_is_for_those_roles_and_no_other(
     assert (broker.snapshot().policy, broker.service.is_stopping) == ("fair", False)
     (view,) = broker.snapshot().devices[0].sessions
     assert (view.weight, view.priority, view.state) == (1.0, 0, "running")
-    for user in sorted(allowed):
+    for user in allowed:
         client = broker.client(user)
         client.says(message)
         assert client.refusal is None
@@ -1065,6 +1068,49 @@ def test_impossible_counts_are_refused_in_a_sentence(broker: Broker, count: int)
     assert refusal is not None
     assert refusal.message == "a demand is in bytes, from 0 upwards"
     assert broker.snapshot().devices[0].sessions[0].iterations == 0
+
+
+CURVE = Curve(0.5, 1 << 20, (10, 100, 30))
+
+
+def test_a_curve_is_shown_until_another_one_is_told(broker: Broker) -> None:
+    ann = broker.client("ann").opens("a")
+
+    def shown() -> Curve | None:
+        return broker.snapshot().devices[0].sessions[0].curve
+
+    assert shown() is None
+    ann.says(Report(1, Demand(), curve=CURVE))
+    ann.says(Report(1, Demand()))
+    assert shown() == CURVE
+    ann.says(Report(1, Demand(), curve=(later := replace(CURVE, seconds=0.7))))
+    assert shown() == later
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"percent": ()}, "a curve has 1 to 64 parts, not 0"),
+        ({"percent": (1,) * 65}, "a curve has 1 to 64 parts, not 65"),
+        ({"percent": (0, 101)}, "a part of a curve is 0 to 100 percent of its peak"),
+        ({"percent": (-1, 100)}, "a part of a curve is 0 to 100 percent of its peak"),
+        ({"seconds": 0.0}, "the iteration of a curve takes some seconds and some bytes"),
+        ({"seconds": math.nan}, "the iteration of a curve takes some seconds and some bytes"),
+        ({"seconds": math.inf}, "the iteration of a curve takes some seconds and some bytes"),
+        ({"peak_bytes": 0}, "the iteration of a curve takes some seconds and some bytes"),
+        ({"peak_bytes": 1 << 62}, "the iteration of a curve takes some seconds and some bytes"),
+    ],
+)
+def test_an_impossible_curve_is_refused_in_a_sentence(
+    broker: Broker, changes: dict[str, Any], why: str
+) -> None:
+    ann = broker.client("ann").opens("a")
+    ann.says(Report(1, Demand(), curve=CURVE))
+    ann.says(Report(1, Demand(), curve=replace(CURVE, **changes)))
+    refusal = ann.refusal
+    assert refusal is not None
+    assert refusal.message == why
+    assert broker.snapshot().devices[0].sessions[0].curve == CURVE
 
 
 def test_only_notebooks_whose_group_or_domain_changes_have_to_open_again(tmp_path: Path) -> None:

@@ -182,8 +182,10 @@ class Server:
         """Return when it has ended."""
         self._process.send_signal(by)
         try:
-            self._process.wait(60)
+            self._process.wait(10)
         except subprocess.TimeoutExpired:
+            # A request that is still answered leaves a thread for which Jupyter's server waits for
+            # ever: JupyterLab's for the formats of nbconvert, in a short test.
             self._process.kill()  # its kernels notice
 
 

@@ -13,7 +13,14 @@ MODULES = Path(__file__).resolve().parents[2] / "labextension" / "node_modules"
 AXE = MODULES / "axe-core" / "axe.min.js"
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(10, marks=pytest.mark.thorough), 100])
+@pytest.mark.parametrize(
+    "count",
+    [
+        2,
+        pytest.param(10, marks=pytest.mark.thorough),
+        pytest.param(100, marks=pytest.mark.thorough),
+    ],
+)
 def test_few_and_many_look_well_and_nothing_is_inaccessible(
     visit: Any, crowd: Any, count: int
 ) -> None:

@@ -112,6 +112,7 @@ def of_terminal() -> Queue:
     return {name: (int(place), seconds(expected)) for name, place, expected in lines}
 
 
+@pytest.mark.thorough
 def test_all_show_the_same_queue_in_its_order(
     server: Server,
     visit: Callable[[str], Lab],

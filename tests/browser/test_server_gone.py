@@ -95,7 +95,11 @@ def expect_no_answer(lab: Lab) -> None:
     expect(lab.panel).not_to_contain_text("Nothing is lost")
 
 
-@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM], ids=lambda by: by.name)
+@pytest.mark.parametrize(
+    "by",
+    [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)],
+    ids=lambda by: by.name,
+)
 def test_kernels_end_with_their_server_and_the_page_shows_so_when_it_is_back(
     server: Server,
     new_page: Any,
@@ -115,6 +119,7 @@ def test_kernels_end_with_their_server_and_the_page_shows_so_when_it_is_back(
     expect(lab.row("alice.ipynb")).to_have_count(0)
 
 
+@pytest.mark.thorough
 def test_kernels_go_on_while_only_the_connection_of_the_page_is_lost(
     relay: Relay, new_page: Any, sessions: Callable[[], dict[str, SessionView]]
 ) -> None:

@@ -63,6 +63,7 @@ def without_policies(pack: Path) -> None:
     (pack / CATALOGUE).write_text(json.dumps(rows))
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("without_policies", "german")
 def test_what_the_language_pack_does_not_have_is_shown_in_english(visit: Any) -> None:
     lab = visit("holds.ipynb")

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "cluster"))
+from ray_cluster import ADDRESS, RayCluster
+from slurm import Slurm, missing
+
 from .work import LAUNCHER, Launches, Makes, made
+
+__all__ = ["ADDRESS"]  # of a Ray
+NODES, SHARDS = {"n0": 2, "n1": 2, "n2": 1}, {"n2": 4}
 
 
 @pytest.fixture
@@ -41,3 +50,32 @@ def launch() -> Iterator[Launches]:
                 process.kill()
     for launcher in launchers:
         launcher.wait()
+
+
+@pytest.fixture(scope="session")
+def slurm_daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    if reason := missing():
+        pytest.skip(reason)
+    slurm = Slurm(tmp_path_factory.mktemp("slurm"), NODES, SHARDS)
+    yield slurm
+    slurm.end()
+
+
+ON_RAY = "GPUSHARE_TESTS_ON_RAY"  # in whose network there is nothing else
+
+
+@pytest.fixture(scope="session")
+def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
+    folder = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))  # names of its sockets are long
+    cluster = RayCluster(folder, {"n0": 2, "n1": 2})
+    yield cluster
+    cluster.end()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def slurm(slurm_daemons: Slurm, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    """A Slurm of NODES, which the commands of Slurm find."""
+    for name, value in slurm_daemons.environment.items():
+        monkeypatch.setenv(name, value)
+    return slurm_daemons

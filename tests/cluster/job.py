@@ -18,7 +18,7 @@ from pathlib import Path
 YIELDED = 75
 JOB = Path(os.environ["GPUSHARE_JOB"])
 HERE = JOB / f"g{os.environ['GPUSHARE_GENERATION']}"
-LEADS = os.environ["RANK"] == "0"
+LEADS = os.environ.get("RANK", "0") == "0"
 
 
 def write(name: str, data: object) -> None:

@@ -24,7 +24,7 @@ from jupyter_gpushare._core import GangRules
 from jupyter_gpushare.cluster.engines.engine import Lease, Start
 from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
 from jupyter_gpushare.cluster.jobs import Job, Spec
-from jupyter_gpushare.cluster.journal import Event, Journal
+from jupyter_gpushare.cluster.journal import Event, Journal, Use
 from jupyter_gpushare.cluster.loop import Loop
 from jupyter_gpushare.cluster.service import Service
 
@@ -54,10 +54,15 @@ class MortalJournal(Journal):
         self._point = point
         super().__init__(path)
 
-    def write(self, job: Job, event: Event) -> None:
+    def write(self, job: Job, event: Event, uses: Iterable[Use] = ()) -> None:
         self._point.pass_by()
-        super().write(job, event)
+        super().write(job, event, uses)
         self._point.pass_by(event.what)
+
+    def save(self, jobs: Iterable[Job], uses: Iterable[Use] = ()) -> None:
+        self._point.pass_by()
+        super().save(jobs, uses)
+        self._point.pass_by()
 
 
 class MortalEngine(LocalEngine):

@@ -6,10 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 from jupyter_gpushare._core import GangRules
 from jupyter_gpushare.cluster import generation
-from jupyter_gpushare.cluster.engines.engine import Lease, Node, Start, Status
+from jupyter_gpushare.cluster.engines.engine import Engine, Lease, Node, Start, Status
 from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
 from jupyter_gpushare.cluster.engines.timeout import EngineWithTimeout
 from jupyter_gpushare.cluster.jobs import Job, Spec
@@ -23,6 +24,7 @@ from .work import made
 
 QUICK = Bounds(beat=0.05, postponed=0.05, sweep=1000.0)
 STEP = 0.01  # seconds of one iteration
+SECONDS = 200.0  # an event has not come by then; each start of a job takes seconds on two cores
 
 
 class Troubled(LocalEngine):
@@ -88,13 +90,19 @@ class Troubled(LocalEngine):
 class Site:
     """Its journal, its engine, and its jobs, whose directories are in `jobs`."""
 
-    def __init__(self, path: Path, nodes: str = "n0=2 n1=2") -> None:
+    def __init__(
+        self,
+        path: Path,
+        nodes: str = "n0=2 n1=2",
+        make_engine: Callable[[str], Engine] | None = None,  # of the name of a cluster
+    ) -> None:
         self.path = path
         self.rules = GangRules(told=True, tick=0, thresholds=[1.0])
         self.bounds = QUICK
         self.answer_seconds = 60.0
         self.journal = Journal(path / "cluster.sqlite")
-        self.engine = Troubled(self.journal.cluster(), nodes)
+        make = make_engine or (lambda cluster: Troubled(cluster, nodes))
+        self.engine: Any = make(self.journal.cluster())
         self.service = self.made()
         self.service.step()
 
@@ -108,7 +116,7 @@ class Site:
         self.journal = Journal(self.path / "cluster.sqlite")
         self.service = self.made()
 
-    def submit(self, id: str, *command: object, gpus: int = 1, **spec: bool | int) -> Path:
+    def submit(self, id: str, *command: object, gpus: float = 1, **spec: bool | int) -> Path:
         directory = self.directory(id)
         if not directory.exists():
             made(directory, *command)
@@ -150,12 +158,13 @@ class Site:
             assert self.service.is_valid() == ""
             return is_so()
 
-        until(step)
+        until(step, SECONDS)
 
     def until_state(self, **states: str) -> None:
         self.until(lambda: {id: self.state(id) for id in states} == states)
 
     def close(self) -> None:
-        for lease in LocalEngine.adopt(self.engine):
-            LocalEngine.kill(self.engine, lease)
+        kind = LocalEngine if isinstance(self.engine, Troubled) else type(self.engine)
+        for lease in kind.adopt(self.engine):
+            kind.kill(self.engine, lease)
         self.journal.close()

@@ -14,7 +14,6 @@ from jupyter_gpushare.cluster.jobs import (
     MOST_LOSSES,
     NO_ROOM,
     NOT_STARTED,
-    OVER,
     OVERDUE,
     RANK_LOST,
     Ending,
@@ -23,6 +22,7 @@ from jupyter_gpushare.cluster.jobs import (
     Spec,
     outcome_of,
 )
+from jupyter_gpushare.wire.jobs import OVER
 
 NEWEST = "g1.closed/it-5"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.cluster.engines.engine import PART
+from jupyter_gpushare.cluster.engines.engine import PART, Capacity
 from jupyter_gpushare.cluster.jobs import Job, Spec
 from jupyter_gpushare.cluster.journal import MIGRATIONS, Event, Journal
 from jupyter_gpushare.errors import LimitExceeded
@@ -82,9 +82,9 @@ def test_an_arrow_has_its_event_in_the_same_transaction(journal: Journal, path: 
 
 
 def test_nodes_keep_their_order_and_the_most_that_they_have_had(journal: Journal) -> None:
-    journal.set_nodes({"n1": 4, "n0": 2}, Event(0, "", 0, "nodes"))
-    journal.set_nodes({"n0": 3, "n2": 1}, Event(1, "", 0, "nodes"))
-    assert list(journal.nodes().items()) == [("n1", 4), ("n0", 3), ("n2", 1)]
+    journal.set_nodes({"n1": Capacity(4), "n0": Capacity(2)}, Event(0, "", 0, "nodes"))
+    journal.set_nodes({"n0": Capacity(3, 1), "n2": Capacity(0, 1)}, Event(1, "", 0, "nodes"))
+    assert list(journal.nodes().items()) == [("n1", (4, 0)), ("n0", (3, 1)), ("n2", (0, 1))]
 
 
 def test_a_second_service_is_refused(journal: Journal, path: Path) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare.cluster.engines.local import LocalEngine
 from jupyter_gpushare.cluster.journal import Journal
+from jupyter_gpushare.wire.jobs import LookAtUse
 
 from .serving import Wish, engine_of
 from .work import generations, iterations, made
@@ -61,6 +62,8 @@ class Killed:
         assert (job.state, job.losses, job.sentence) == ("done", 0, "")
         assert iterations(generations(directory)) == [*range(1, COUNTS[id] + 1)]
         assert job.core["run"] == pytest.approx(COUNTS[id] * STEP)  # it is counted once
+        used = {row.name: row for row in journal.uses(LookAtUse(0.0, 1e10, "job"), None)}[id]
+        assert used.gpu_seconds == pytest.approx(COUNTS[id] * STEP * job.spec.gpus)
         assert all(path.name.endswith(".closed") for path in generations(directory))
         happened = Counter(event.what for event in journal.events(id))
         assert (happened["submitted"], happened["done"], happened["lost"]) == (1, 1, 0)
@@ -98,6 +101,7 @@ def test_a_service_that_is_killed_there_and_started_again_loses_nothing(
     killed.check()
 
 
+@pytest.mark.thorough
 @settings(
     max_examples=3,
     deadline=None,

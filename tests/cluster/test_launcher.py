@@ -18,7 +18,8 @@ from ..polling import comes, until
 from .work import LAUNCHER, Launches, Makes, generations, iterations, opened
 
 PRINTS = (
-    "import json, os; open(f'env.{os.environ[\"RANK\"]}', 'w').write(json.dumps({**os.environ}))"
+    "import json, os; it = os.environ;"
+    "open('env.' + it.get('RANK', '0'), 'w').write(json.dumps({**it}))"
 )
 SLEEPS = "import time; time.sleep(1000)"
 # It starts a process of its own, and tells the ids of both.
@@ -50,23 +51,48 @@ def environments(job: Path) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("ranks", "expected"),
     [
-        ("gpu", [("0", "0", "2"), ("1", "1", "2"), ("2", "0", "1")]),
-        ("node", [("0", "0", "1"), ("1", "0", "1")]),
+        ("gpu", ["0 0 2 0 2", "1 1 2 0 2", "2 0 1 1 2"]),
+        ("node", ["0 0 1 0 2", "1 0 1 1 2"]),
     ],
 )
 def test_ranks_have_the_environment_of_a_process_group(
-    ranks: str, expected: list[tuple[str, str, str]], make_job: Makes, launch: Launches
+    ranks: str, expected: list[str], make_job: Makes, launch: Launches
 ) -> None:
     job = make_job(sys.executable, "-c", PRINTS, ranks=ranks)
     directory = opened(job, n1=2, n0=1)
     launchers = [launch(job, node=node) for node in ("n0", "n1")]
     assert [launcher.wait() for launcher in launchers] == [0, 0]
     found = environments(job)
-    names = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    assert [tuple(one[name] for name in names) for one in found] == expected
+    names = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
+    assert [" ".join(one[name] for name in names) for one in found] == expected
     assert {one["WORLD_SIZE"] for one in found} == {str(len(expected))}
     assert len({(one["MASTER_ADDR"], one["MASTER_PORT"]) for one in found}) == 1
     assert generation.endings(directory) == {"n0": 0, "n1": 0}
+
+
+@pytest.mark.parametrize("ranks", ["gpu", "node"])
+def test_a_process_that_is_alone_is_a_rank_only_if_it_is_to_be_one(
+    ranks: str, make_job: Makes, launch: Launches
+) -> None:
+    job = make_job(sys.executable, "-c", PRINTS, ranks=ranks)
+    opened(job, n0=1 if ranks == "gpu" else 4)
+    assert launch(job).wait() == 0
+    (found,) = environments(job)
+    names = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID"}
+    assert found.keys() & names == (names if ranks == "gpu" else set())
+
+
+def test_ranks_count_themselves_and_not_tasks_of_slurm(
+    make_job: Makes, launch: Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {"SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "7"}
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    job = make_job(sys.executable, "-c", PRINTS)
+    opened(job)
+    assert launch(job).wait() == 0
+    (found,) = environments(job)
+    assert found.keys() & told.keys() == {"SLURM_JOB_ID"}
 
 
 def test_a_job_is_told_where_it_resumes(make_job: Makes, launch: Launches) -> None:

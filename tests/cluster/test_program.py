@@ -10,20 +10,22 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from jupyter_gpushare.client.jobs import pickled
 from jupyter_gpushare.client.jobs.connection import Cluster
 from jupyter_gpushare.client.jobs.job import Job, submit
+from jupyter_gpushare.cluster.program import rules_of
 from jupyter_gpushare.errors import (
     DoesNotFit,
     InvalidValue,
     JobFailed,
-    ProtocolError,
     UnknownJob,
 )
 from jupyter_gpushare.settings import Settings, as_environment, load
@@ -44,6 +46,17 @@ for number in range(int(sys.argv[1])):
 TELLS = """
 import json, os, sys
 print(json.dumps([os.getcwd(), os.environ["COLOUR"], os.environ["CUDA_VISIBLE_DEVICES"]]))
+"""
+# It announces that it saves, and keeps no more than its count.
+CHECKPOINTS = """
+import time
+import jupyter_gpushare as gpushare
+done = []
+gpushare.checkpoint(done=done, every=0.5)
+for number in gpushare.iterations(range(200)):
+    done.append(number)
+    time.sleep(0.02)
+assert done == [*range(200)], done
 """
 FAILS = "raise SystemExit('no such file: data.csv')"
 
@@ -85,6 +98,19 @@ def test_a_script_runs_to_its_end(settings: Settings, script: Scripts) -> None:
     assert job.log(2) == "iteration 3\niteration 4"
     assert "".join(job.follow()) == job.log()
     assert view.sentence.startswith("done ")
+
+
+def test_the_time_that_a_job_has_computed_is_told_while_it_computes(
+    settings: Settings, script: Scripts
+) -> None:
+    """And not as it was when something last became of the job."""
+    job = submit(script(COUNTS), "1000", "0.01", gpus=2, settings=settings)
+    until(lambda: job.state == "running")
+    before, since = job.look().computed, time.monotonic()
+    until(lambda: job.look().computed > before + 1.0)
+    passed = time.monotonic() - since
+    assert job.look().computed - before <= 2 * (passed + 1.0)
+    job.cancel()
 
 
 def test_a_job_has_the_directory_and_the_environment_of_its_user(
@@ -177,6 +203,10 @@ def test_a_job_waits_for_its_gpus_and_may_be_cancelled(settings: Settings, scrip
     runs(first)
     second = submit(script(COUNTS), "1", "0", gpus=2, settings=settings)
     assert second.look().sentence == "waits for 2 GPUs; 0 are free"
+    third = submit(script(COUNTS), "1", "0", settings=settings)
+    assert (first.look().position, second.look().position, third.look().position) == (None, 1, 2)
+    assert second.look().sentence == "waits for 2 GPUs, number 1 of 2 in line; 0 are free"
+    third.cancel()
     until(lambda: first.wait(0.0).state == "running")
     first.cancel()
     second.wait(60)
@@ -197,7 +227,8 @@ def test_a_job_that_could_never_run_leaves_nothing(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"gpus": 0}, "a job has 1 GPU or more, and not 0"),
+        ({"gpus": 0}, "a part of one in hundredths such as 0.25, and not 0"),
+        ({"gpus": 1.5}, "a job has a whole number of GPUs from 1 on"),
         ({"nodes": -1}, "1 node or more, or 0 for any number, not -1"),
         ({"resumes": True, "restarts": True}, "not both"),
     ],
@@ -229,7 +260,7 @@ def test_what_others_could_write_is_not_run(settings: Settings, tmp_path: Path) 
             cluster.submit(Submit("a", str(directory), 1))
         with pytest.raises(InvalidValue, match="has none"):
             cluster.submit(Submit("a", str(tmp_path), 1))
-        with pytest.raises(ProtocolError, match="gpus"):
+        with pytest.raises(InvalidValue, match="and not -1"):
             cluster.submit(Submit("a", str(directory), -1))
         assert cluster.look(all=True).jobs == []  # and the connection goes on
 
@@ -245,6 +276,24 @@ def test_garbage_gets_a_sentence_and_harms_no_other(settings: Settings) -> None:
                 bodies = [*framing.Frames().feed(stranger.recv(4096))]
                 assert [type(framing.decode_from_cluster(each)) for each in bodies] in ([Error], [])
         assert isinstance(cluster.look(), ClusterView)
+
+
+def test_a_job_yields_by_the_settings_of_the_service(settings: Settings, script: Scripts) -> None:
+    quick = replace(
+        settings, cluster_bounds="0.5 1000", cluster_least_seconds=0.2, cluster_nodes="n0=2"
+    )
+    long = submit(script(CHECKPOINTS), gpus=2, name="long", settings=quick)
+    until(lambda: long.look().iteration is not None and long.look().computed > 0.5)
+    short = submit(len, "abc", gpus=2, name="short", settings=quick)
+    assert short.result(60) == 3
+    view = long.wait(60)
+    assert (view.state, view.yields) == ("done", 1)
+
+
+@pytest.mark.parametrize("bounds", ["0", "5 5", "60 10", "0 5"])
+def test_bounds_of_queues_rise(settings: Settings, bounds: str) -> None:
+    with pytest.raises(InvalidValue, match="each larger than the one before it, and not"):
+        rules_of(replace(settings, cluster_bounds=bounds))
 
 
 def test_a_service_that_is_killed_is_started_by_the_next_question(
@@ -324,6 +373,11 @@ def test_the_command_line_submits_and_shows(
     assert (row["id"], row["state"], row["gpus"]) == (id, "done", 2)
     assert "n1" in said("nodes")
     assert said("cancel", id).startswith(f"{id} is over already: done")
+    (used,) = json.loads(said("report", "--jobs", "--by", "job", "--json"))
+    assert (used["name"], used["jobs"]) == (id, 1)
+    assert used["gpu_seconds"] == pytest.approx(row["computed"])
+    assert "GPU time" in said("report", "--jobs")
+    assert said("report", "--jobs", "--csv").startswith("user,gpu_seconds,jobs")
     assert main(["cancel", "b"]) == 1
     assert capsys.readouterr().err == "jupyter gpushare: there is no job b\n"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from jupyter_gpushare._core import GangRules
 from jupyter_gpushare.cluster.engines.engine import Lease
@@ -18,6 +18,7 @@ from jupyter_gpushare.cluster.journal import Journal
 from jupyter_gpushare.cluster.postponed import Postponed
 from jupyter_gpushare.cluster.records import Records
 from jupyter_gpushare.errors import DoesNotFit
+from jupyter_gpushare.wire.jobs import LookAtUse, UseBy
 
 RULES = GangRules(told=True, tick=0, thresholds=[10.0])
 
@@ -52,6 +53,42 @@ def test_an_arrow_is_in_the_journal_and_has_its_time(journal: Journal) -> None:
     assert records.active_at("a", 2) is None
 
 
+def uses(journal: Journal, by: UseBy = "job", user: str | None = None) -> list[tuple[Any, ...]]:
+    return [astuple(row) for row in journal.uses(LookAtUse(0.0, 1e10, by), user)]
+
+
+def test_what_jobs_use_is_counted_by_hour_and_once(journal: Journal) -> None:
+    records = Records(journal)
+    records.write(2.0, job(), "submitted")
+    records.write(2.0, job("b", user="ada"), "submitted")
+    records.count(3599.0, replace(records["a"], told=5.0), 10.0)
+    records.count(3601.0, replace(records["a"], told=7.0), 4.0)
+    assert uses(journal) == []
+    records = Records(journal)  # the service was killed: so it is counted again, as it is told
+    records.count(3601.0, replace(records["a"], told=7.0), 14.0)
+    records.write(3602.0, replace(records["a"], state="done"), "done")
+    records.count(3602.0, replace(records["b"], told=1.0), 1.5)
+    records.save()
+    records.count(7201.0, replace(records["b"], told=2.0), 1.5)
+    records.save()
+    records.save()
+    assert uses(journal) == [("a", 14.0, 1), ("b", 3.0, 1)]
+    assert uses(journal, "user") == [("", 14.0, 1), ("ada", 3.0, 1)]
+    assert uses(journal, "job", "ada") == [("b", 3.0, 1)]
+    assert [row.gpu_seconds for row in journal.uses(LookAtUse(7200, 1e10, "job"), None)] == [1.5]
+    assert sum(seconds for _, seconds, _ in uses(journal, "day")) == 17.0
+    assert Records(journal)["b"].told == 2.0
+
+
+def test_it_is_written_each_minute_at_the_latest(journal: Journal) -> None:
+    records = Records(journal)
+    records.write(1e9, job(), "submitted")
+    for now in (1e9, 1e9 + 59, 1e9 + 61):
+        records.count(now, replace(records["a"], told=1.0), 1.0)
+        records.save_now_and_then(now)
+    assert uses(journal) == [("a", 3.0, 1)]
+
+
 def test_a_job_that_is_over_is_in_the_journal_alone(journal: Journal) -> None:
     records = Records(journal)
     records.write(2.0, job(), "submitted")
@@ -76,7 +113,7 @@ def test_what_the_journal_does_not_take_is_not_kept(journal: Journal, tmp_path: 
 def test_what_is_kept_is_written_with_the_next_arrow(journal: Journal) -> None:
     records = Records(journal)
     records.write(2.0, job(), "submitted")
-    kept = records.keep(replace(records["a"], told=5.0))
+    kept = records.count(3.0, replace(records["a"], told=5.0), 5.0)
     assert records["a"].told == 5.0
     assert journal.job("a") == replace(kept, told=0.0)
     records.write(3.0, records["a"], "note")
@@ -164,18 +201,20 @@ def test_each_wait_is_twice_as_long_up_to_the_most() -> None:
     postponed = Postponed(2.0, 5.0)
     now = 0.0
     for seconds in (2.0, 4.0, 5.0, 5.0):
-        postponed.add(now, "a")
+        postponed.add(now, "a", "it is full")
         assert postponed.due(now + seconds - 0.1) == []
+        assert postponed.refusal("a") == "it is full"
         now += seconds
         assert postponed.due(now) == ["a"]
         assert postponed.due(now) == []
     postponed.forget("a")
-    postponed.add(now, "a")
+    assert postponed.refusal("a") == ""
+    postponed.add(now, "a", "it is full")
     assert postponed.due(now + 2.0) == ["a"]
 
 
 def test_a_job_that_is_forgotten_is_not_due() -> None:
     postponed = Postponed(2.0, 5.0)
-    postponed.add(0.0, "a")
+    postponed.add(0.0, "a", "")
     postponed.forget("a")
     assert postponed.due(10.0) == []

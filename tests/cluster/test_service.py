@@ -14,10 +14,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from jupyter_gpushare._core import GangRules
 from jupyter_gpushare.cluster import generation
 from jupyter_gpushare.cluster.engines.engine import Node, Start, Status
 from jupyter_gpushare.cluster.jobs import NO_ROOM, OVERDUE, RANK_LOST, Spec
+from jupyter_gpushare.cluster.views import cluster_view
 from jupyter_gpushare.errors import DoesNotFit, InvalidValue, UnknownJob
+from jupyter_gpushare.wire.jobs import JobView, LookAtUse
 
 from ..polling import until
 from .site import STEP, Site, Troubled
@@ -56,6 +59,76 @@ def test_a_job_runs_to_its_end(site: Site) -> None:
     assert [path.name for path in generations(job)] == ["g1.closed"]
 
 
+def test_what_was_counted_and_saved_without_an_arrow_is_counted_once(site: Site) -> None:
+    job = site.submit("a", 40, STEP)
+    for count in (10, 20, 30):
+        site.until(lambda count=count: len(iterations(generations(job))) > count)
+        site.service.step()
+        site.service.uses(LookAtUse(0.0, 2e10, "job"), None)  # what was counted is written
+        site.restart()
+    site.until_state(a="done")
+    assert site.job("a").core["run"] == pytest.approx(40 * STEP)
+
+
+def test_what_a_job_has_computed_is_known_after_it_has_starved(site: Site) -> None:
+    site.rules = GangRules(told=True, tick=0, thresholds=[0.1], knob=0.1)
+    site.restart()
+    site.submit("a", 60, STEP, gpus=4)
+    site.until(lambda: attained(site, "a") > 0.2)
+    site.submit("b", 40, STEP, gpus=4)
+    site.until(lambda: site.job("a").core["promoted"] > 0)
+    site.until_state(a="done", b="done")
+    assert site.service.run_seconds(site.job("a")) == pytest.approx(60 * STEP)
+
+
+def test_jobs_of_parts_share_a_gpu_of_a_node_that_has_shards(tmp_path: Path) -> None:
+    site = Site(tmp_path, "n0=2 n1=1/4")
+    try:
+        for id, gpus in (("a", 0.25), ("b", 0.5), ("c", 0.5)):
+            site.submit(id, ENDLESS, STEP, gpus=gpus)
+        site.submit("whole", 20, STEP, gpus=2)
+        site.until(lambda: all(map(site.computes, ("a", "b", "whole"))))
+        assert [site.job(id).place for id in "abc"] == [{"n1": 0.25}, {"n1": 0.5}, {}]
+        assert ranks_of(site, "b", 1)[0].environ()["CUDA_VISIBLE_DEVICES"] == "2"
+        view = seen(site, "c")
+        assert view.sentence == "waits for 0.5 of a GPU; 0.25 of GPUs with shards are free"
+        assert (view.gpus, view.position) == (0.5, 1)
+        site.restart()
+        site.until(lambda: site.service.nodes["n1"].used == 0.75)
+        with pytest.raises(DoesNotFit, match=r"a job of 3 GPUs never fits: .* at most n0 2$"):
+            site.submit("wide", 1, STEP, gpus=3)
+        site.service.cancel("b")
+        site.until(lambda: site.computes("c"))
+        site.until_state(whole="done")
+        assert [site.job(id).generation for id in "abc"] == [1, 1, 1]
+        for id in "ac":
+            site.service.cancel(id)
+        site.until_state(a="cancelled", c="cancelled")
+    finally:
+        site.close()
+
+
+def test_the_part_that_has_computed_least_goes_first(tmp_path: Path) -> None:
+    site = Site(tmp_path, "n0=1/2")
+    try:
+        site.rules = GangRules(told=True, tick=0, thresholds=[0.2])  # GPU-seconds
+        site.restart()
+        site.submit("a", 80, STEP, gpus=0.5)
+        site.submit("b", 80, STEP, gpus=0.5)
+        site.until(lambda: min(attained(site, "a"), attained(site, "b")) > 0.25)
+        site.submit("c", 5, STEP, gpus=0.25)  # it takes a shard, which is half of the GPU
+        site.until_state(a="done", b="done", c="done")
+        assert sum(site.job(id).yields for id in "ab") == 1
+        assert all(is_whole(site.directory(id), count) for id, count in (("a", 80), ("c", 5)))
+    finally:
+        site.close()
+
+
+def test_a_part_is_refused_where_no_node_has_shards(site: Site) -> None:
+    with pytest.raises(DoesNotFit, match=r"0\.25 of a GPU never fits: no node has a GPU in shards"):
+        site.submit("a", 1, STEP, gpus=0.25)
+
+
 def test_jobs_start_as_gpus_are_free(site: Site) -> None:
     jobs = [site.submit(id, 10, STEP, gpus=3) for id in ("a", "b", "c")]
     site.until_state(a="done", b="done", c="done")
@@ -83,6 +156,36 @@ def attained(site: Site, id: str) -> float:
     """GPU-seconds that it has told."""
     told = generation.progress(generation.path_of(site.directory(id), site.job(id).generation))
     return told.computed * site.job(id).spec.gpus if told else 0.0
+
+
+def test_gpus_are_kept_for_the_first_that_waits_and_others_are_told(site: Site) -> None:
+    """`wide` lacks one of four, which `short` has, and `stopped` would keep three for its least."""
+    site.rules = GangRules(told=True, tick=0, thresholds=[0.2], least=1000.0)
+    site.restart()
+    site.submit("short", 2000, STEP, resumes=False)
+    site.submit("stopped", 2000, STEP, gpus=3)
+    site.until(lambda: site.computes("stopped") and attained(site, "stopped") > 0.2)
+    site.engine.said = {"n0": Node(0), "n1": Node(2)}
+    site.until_state(stopped="queued")
+    wide = site.submit("wide", 10, STEP, gpus=4)
+    site.engine.said = {}
+    site.until(lambda: "kept" in seen(site, "stopped").sentence)
+    assert seen(site, "stopped").sentence.startswith(
+        "waits for 3 GPUs, number 2 of 2 in line; 3 are free, and kept for a job before it; it"
+    )
+    assert seen(site, "wide").sentence == "waits for 4 GPUs, number 1 of 2 in line; 3 are free"
+    jobs = cluster_view(site.service, "", "", True, "", 0.0).jobs
+    assert [job.id for job in jobs] == ["short", "wide", "stopped"]
+    site.restart()
+    site.until(lambda: "kept" in seen(site, "stopped").sentence)
+    site.service.cancel("short")
+    site.until_state(wide="done")
+    assert is_whole(wide, 10)
+
+
+def seen(site: Site, id: str) -> JobView:
+    (view,) = cluster_view(site.service, "", id, False, "", 0.0).jobs
+    return view
 
 
 def test_a_job_that_does_not_resume_is_never_asked_to_yield(site: Site) -> None:
@@ -223,7 +326,8 @@ def ranks_of(site: Site, id: str, number: int) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get("GPUSHARE_LEASE") == name and "RANK" in process.environ():
+            there = process.environ()
+            if there.get("GPUSHARE_LEASE") == name and "GPUSHARE_JOB" in there:
                 found.append(process)
         except (psutil.Error, OSError):
             continue
@@ -482,6 +586,20 @@ def test_gpus_that_the_engine_has_chosen_itself_are_counted(site: Site) -> None:
     assert site.events("a").count("moved") == 1
 
 
+def test_a_gang_that_the_engine_has_divided_itself_is_not_asked_to_leave(site: Site) -> None:
+    """What it uses beside its plan is not that of others."""
+    job = site.submit("a", 60, STEP, gpus=3)
+    site.until(lambda: site.state("a") == "starting")
+    there = site.job("a").place
+    other = {name: 3 - gpus for name, gpus in there.items()}
+    site.engine.said = {name: Node(2, used=gpus) for name, gpus in other.items()}
+    site.engine.statuses = {"a": Status("running", other)}
+    site.until(lambda: site.job("a").place == other)
+    site.until_state(a="done")
+    assert "ask" not in site.events("a")
+    assert is_whole(job, 60)
+
+
 # --- files ----------------------------------------------------------------------------------------
 
 
@@ -496,6 +614,53 @@ def test_a_job_without_its_directory_has_failed(site: Site) -> None:
         assert str(site.directory(id)) in site.job(id).sentence
 
 
+@contextlib.contextmanager
+def unreadable(site: Site, id: str) -> Iterator[None]:
+    """The directory of a job, whose processes stand still meanwhile. To root all is readable but
+    names that lead to themselves."""
+    processes = [p for rank in ranks_of(site, id, 1) for p in (rank.parent(), rank) if p]
+    for process in processes:
+        process.suspend()
+    there, elsewhere = site.directory(id), site.path / "elsewhere"
+    there.rename(elsewhere)
+    there.symlink_to(there)
+    yield
+    there.unlink()
+    elsewhere.rename(there)
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.resume()
+
+
+def test_a_job_goes_on_whose_directory_cannot_be_read_for_a_while(site: Site) -> None:
+    job = site.submit("a", 60, STEP)
+    site.until(lambda: (view := seen(site, "a")).state == "running" and view.iteration)
+    with unreadable(site, "a"):
+        for _ in range(5):
+            site.service.step()
+        assert seen(site, "a").sentence.startswith("runs on n0, iteration ")
+        assert seen(site, "a").sentence.endswith(
+            ", but its directory cannot be read: Too many levels of symbolic links"
+        )
+        assert site.events("a").count("note") == 1
+    site.service.step()
+    assert "but" not in seen(site, "a").sentence
+    site.until_state(a="done")
+    assert site.job("a").generation == 1
+    assert is_whole(job, 60)
+
+
+def test_a_job_is_cancelled_whose_directory_cannot_be_read(site: Site) -> None:
+    site.submit("a", ENDLESS, STEP)
+    site.until(lambda: site.computes("a"))
+    with unreadable(site, "a"):
+        site.service.cancel("a")
+        site.until_state(a="cancelled")
+        assert not ranks_of(site, "a", 1)
+    site.service.step()
+    assert site.job("a").generation == 1
+
+
 def test_no_other_generation_is_started_while_one_cannot_be_closed(site: Site) -> None:
     job = site.submit("a", ENDLESS, STEP)
     site.until(lambda: generation.newest(job / "g1") != "")
@@ -506,7 +671,7 @@ def test_no_other_generation_is_started_while_one_cannot_be_closed(site: Site) -
     for _ in range(20):
         site.service.step()
     assert site.job("a").generation == 1
-    assert "cannot be closed" in site.job("a").sentence
+    assert "cannot be closed" in seen(site, "a").sentence
     assert site.events("a").count("note") == 1
     shutil.rmtree(job / "g1.closed")
     site.until(lambda: site.job("a").generation == 2)

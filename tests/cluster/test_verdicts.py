@@ -8,6 +8,8 @@ import pytest
 
 from jupyter_gpushare.cluster import generation
 from jupyter_gpushare.cluster.engines.engine import Lease, Node, Status
+from jupyter_gpushare.cluster.facts import Facts
+from jupyter_gpushare.cluster.hand import Hand
 from jupyter_gpushare.cluster.jobs import (
     CANCELLED,
     NO_ROOM,
@@ -83,6 +85,8 @@ def test_what_a_look_means(before: Job, sight: Sight, seconds: float, verdict: V
 NODES = {"n0": Node(2), "n1": Node(2)}
 LEASE = Lease("a", 1, "h")
 RUNNING = Status("running")
+HAND = Hand()
+BOTH_NODES = ["n0", "n1"]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +109,7 @@ RUNNING = Status("running")
 def test_a_generation_is_gone_only_where_the_engine_says_so(
     handle: str, look: Look, is_gone: bool
 ) -> None:
-    assert sight_of(job(handle=handle), look, 30).is_gone == is_gone
+    assert sight_of(job(handle=handle), look, Facts()).is_gone == is_gone
 
 
 def test_what_a_generation_has_written_is_seen(make_job: Makes) -> None:
@@ -117,12 +121,12 @@ def test_what_a_generation_has_written_is_seen(make_job: Makes) -> None:
         generation.write(directory / f"ended.{node}.json", {"code": code})
     generation.write(directory / "progress.json", {"iteration": 3, "computed": 1.5})
     look = Look(NODES, {LEASE: Status("running", {"n0": 3})})
-    sight = sight_of(job(directory=str(path)), look, 30)
+    sight = sight_of(job(), look, HAND.look(str(path), 1, BOTH_NODES, 30.0))
     assert sight == Sight(
         where={"n0": 3}, begun={"n0"}, heard={"n1"}, codes={"n0": 75}, computed=1.5
     )
     generation.close_generation(path, 1)
-    assert sight_of(job(directory=str(path)), look, 30).is_closed
+    assert sight_of(job(), look, HAND.look(str(path), 1, BOTH_NODES, 30.0)).is_closed
 
 
 @pytest.mark.parametrize(
@@ -144,7 +148,7 @@ def test_how_a_generation_ended_is_read_from_its_directory(
     for node, code in (("n0", 0), ("n1", 3)):
         generation.write(directory / f"ended.{node}.json", {"code": code})
     (directory / "beat.n0").touch()  # a launcher has begun, and no rank
-    ending = ending_of(before, generation.close_generation(path, 1))
+    ending = ending_of(before, HAND.close(str(path), 1, BOTH_NODES))
     assert (ending.nodes, ending.codes) == (2, {"n0": 0, "n1": 3})
     assert (ending.newest, ending.said) == ("g1.closed/it-000000007", "no\nnumber")
     assert (ending.reason, ending.was_asked) == (before.reason, was_asked)

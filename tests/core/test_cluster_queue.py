@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare._core import ClusterQueue, Gang, GangDecision, GangProgress, GangRules
+from jupyter_gpushare.cluster.gangs import KEPT
 
 INSTANT = 1e-6
 
@@ -30,6 +31,9 @@ class Member:
     holds: list[int] = field(default_factory=list)
     wants: bool = False
     asked: bool = False
+    started: bool = False
+    keeps_free: bool = False
+    kept_free: float = 0
 
     @property
     def attained(self) -> float:
@@ -53,6 +57,8 @@ class Reference:
         for each in self.present:
             if each.wants and each.run > 0:
                 each.waited += now - self.now
+            if each.keeps_free:
+                each.kept_free += now - self.now
         self.now = now
 
     def enter(self, member: Member, queue: int) -> None:
@@ -80,6 +86,7 @@ class Reference:
         self.advance(now)
         member = self.known[id]
         member.holds, member.wants = [], False
+        member.keeps_free, member.kept_free = False, 0
         self.present = [each for each in self.present if each is not member]
 
     def close(self, now: float, id: str) -> None:
@@ -100,6 +107,8 @@ class Reference:
             self.present.sort(key=lambda each: (each.queue, each.ticket))
         else:
             self.present.sort(key=lambda each: (each.attained, each.ticket))
+        for each in self.present:
+            each.keeps_free = False
 
     def is_young(self, member: Member) -> bool:
         return self.least - member.served > INSTANT
@@ -114,13 +123,18 @@ class Reference:
         left -= sum(sum(each.holds) for each in kept)
         started: list[Member] = []
         yields: list[str] = []
+        skipped: list[Member] = []
         for each in self.present:
             if each in kept:
                 continue
             if each.gang.devices > left:
-                if each.holds and not each.asked:
+                if each.wants:
+                    skipped.append(each)
+                elif not each.asked:
                     each.asked = True
                     yields.append(each.gang.id)
+                continue
+            if each.wants and each.gang.devices <= free and self.keeps_from(skipped, each):
                 continue
             left -= each.gang.devices
             if each.wants and each.gang.devices <= free:
@@ -128,13 +142,25 @@ class Reference:
                 started.append(each)
         return {each.gang.id: self.place(each) for each in started}, yields
 
+    def keeps_from(self, skipped: Sequence[Member], member: Member) -> bool:
+        """Whether devices are kept for the first one that is skipped, from this one."""
+        if not member.started or not skipped or not fits(skipped[0].gang, self.hosts):
+            return False
+        if self.least - skipped[0].kept_free <= INSTANT:
+            return False
+        skipped[0].keeps_free = True
+        return True
+
     def place(self, member: Member) -> list[int]:
         used = [sum(each.holds[h] for each in self.present if each.holds) for h in self.indices()]
         there = [have - use for have, use in zip(self.hosts, used, strict=True)]
-        member.holds = chosen(member.gang, there)
+        return self.start(member, chosen(member.gang, there))
+
+    def start(self, member: Member, holds: list[int]) -> list[int]:
+        member.holds, member.started = holds, True
         member.wants = member.asked = False
-        member.served = 0
-        return member.holds
+        member.served = member.kept_free = 0
+        return holds
 
     def indices(self) -> range:
         return range(len(self.hosts))
@@ -170,6 +196,7 @@ class WithPlaces(Reference):
     free: list[int]
     reserved: list[int]
     is_chosen: list[Member]
+    skipped: list[Member]
 
     def set_hosts(self, now: float, hosts: Sequence[int]) -> None:
         self.advance(now)
@@ -187,9 +214,10 @@ class WithPlaces(Reference):
         self.left, self.in_all = list(self.hosts), sum(self.hosts)
         self.free = [max(0, h - u) for h, u in zip(self.hosts, self.used(), strict=True)]
         self.reserved = [0] * len(self.hosts)
-        self.is_chosen = []
+        self.is_chosen, self.skipped = [], []
         for each in self.present:
-            if each.holds and not each.asked and (each.gang.stays or self.is_young(each)):
+            is_young = self.is_young(each) and not each.asked
+            if each.holds and (each.gang.stays or is_young):
                 self.choose(each)
         grants: dict[str, list[int]] = {}
         yields = []
@@ -213,13 +241,14 @@ class WithPlaces(Reference):
     def wait(self, member: Member, grants: dict[str, list[int]]) -> None:
         gang = member.gang
         if gang.devices > self.in_all or not fits(gang, self.left):
+            self.skipped.append(member)
+            return
+        now_free = common(self.free, self.left)
+        if fits(gang, now_free) and self.keeps_from(self.skipped, member):
             return
         self.in_all -= gang.devices
-        now_free = common(self.free, self.left)
         if fits(gang, now_free):
-            member.holds = grants[gang.id] = chosen(gang, now_free)
-            member.wants = member.asked = False
-            member.served = 0
+            grants[gang.id] = self.start(member, chosen(gang, now_free))
             self.is_chosen.append(member)
             self.free = [f - h for f, h in zip(self.free, member.holds, strict=True)]
             self.left = [left - h for left, h in zip(self.left, member.holds, strict=True)]
@@ -247,10 +276,12 @@ def shown(decision: GangDecision) -> tuple[dict[str, list[int]], list[str]]:
     return {grant.gang: grant.devices for grant in decision.grants}, decision.yields
 
 
-# What happens to a gang: the event, which gang, and a number of quarters of a second.
+OFTEN = ("request", "all", "served", "served", "yield", "yield", "finish", "close")
+# What happens to a gang: the event, which gang, and a number of quarters of a second. With `all`,
+# each gang wants devices.
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["request", "served", "served", "yield", "finish", "close", "wait"]),
+        st.sampled_from(OFTEN),
         st.integers(0, 7),
         st.integers(0, 20),
     ),
@@ -284,7 +315,7 @@ RULES = st.fixed_dictionaries(
     {
         "thresholds": st.sampled_from([[], [4.0], [2.0, 8.0]]),
         "knob": st.sampled_from([0.0, 0.5, 2.0]),
-        "least": st.sampled_from([0.0, 1.0]),
+        "least": st.sampled_from([0.0, 1.0, 4.0]),
     }
 )
 
@@ -324,6 +355,9 @@ def told_to(
         now += quarters * 0.25
         if event == "host":
             hosts_are(both, now, hosts, number, quarters)
+        elif event == "all":
+            for gang in gangs:
+                happens(both, now, "request", gang, quarters)
         else:
             happens(both, now, event, gangs[number], quarters)
         yield now
@@ -346,6 +380,10 @@ def test_gangs_of_any_hosts_are_chosen_by_their_number_of_devices(
             progress = queue.progress(id)
             assert (progress.queue, progress.attained) == (member.queue, member.attained)
             assert (progress.holds, progress.asked) == (member.holds, member.asked)
+            assert (progress.keeps_free, progress.kept_free) == (
+                member.keeps_free,
+                member.kept_free,
+            )
 
 
 # The same, and a host that has a number of devices of its own from then on, or a new one.
@@ -382,6 +420,86 @@ def test_places_are_chosen_and_reserved_where_hosts_come_and_go(
             assert not any(gangs[int(id)].stays for id in decision.yields)
 
 
+class LearnsToStop:
+    """A queue whose gangs are all said to stay, and right after it that they can be stopped."""
+
+    def __init__(self, queue: ClusterQueue) -> None:
+        self._queue = queue
+
+    def request(self, now: float, gang: Gang) -> None:
+        stays = Gang(gang.id, gang.devices, skew=gang.skew, hosts=gang.hosts, stays=True)
+        self._queue.request(now, stays)
+        self._queue.may_stop(now, gang.id)
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._queue
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
+@settings(max_examples=200, deadline=None)
+@given(clusters(), RULES, HOST_EVENTS)
+def test_a_gang_that_may_stop_is_as_if_it_had_never_stayed(
+    there: tuple[list[Gang], list[int]],
+    rules: dict[str, Any],
+    events: list[tuple[str, int, int]],
+) -> None:
+    gangs, hosts = there
+    gangs = [Gang(gang.id, gang.devices, skew=gang.skew, hosts=gang.hosts) for gang in gangs]
+    one, other = (ClusterQueue(hosts, "las", GangRules(told=True, tick=0, **rules)) for _ in "ab")
+    for now in told_to([one, LearnsToStop(other)], gangs, hosts, events):
+        assert shown(one.assign(now)) == shown(other.assign(now))
+        assert other.is_valid() == ""
+
+
+class InParts:
+    """A queue that counts each device in this number of parts."""
+
+    def __init__(self, hosts: list[int], parts: int, rules: dict[str, Any]) -> None:
+        self._parts = parts
+        in_parts = GangRules(told=True, tick=0, **rules).in_parts(parts)
+        self._queue = ClusterQueue([parts * there for there in hosts], "las", in_parts)
+
+    def request(self, now: float, gang: Gang) -> None:
+        devices = gang.devices * self._parts
+        stays, skew, hosts = gang.stays, gang.skew, gang.hosts
+        self._queue.request(now, Gang(gang.id, devices, skew=skew, hosts=hosts, stays=stays))
+
+    def served(self, now: float, id: str, more: float) -> None:
+        self._queue.served(now, id, more * self._parts)
+
+    def set_hosts(self, now: float, hosts: Sequence[int]) -> None:
+        self._queue.set_hosts(now, [self._parts * there for there in hosts])
+
+    def shown(self, now: float) -> tuple[dict[str, list[int]], list[str]]:
+        grants, yields = shown(self._queue.assign(now))
+        whole = {id: [each // self._parts for each in devices] for id, devices in grants.items()}
+        return whole, yields
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._queue
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
+@settings(max_examples=200, deadline=None)
+@given(clusters(), RULES, HOST_EVENTS, st.integers(2, 100))
+def test_a_queue_that_counts_parts_of_devices_decides_as_one_of_whole_ones(
+    there: tuple[list[Gang], list[int]],
+    rules: dict[str, Any],
+    events: list[tuple[str, int, int]],
+    parts: int,
+) -> None:
+    gangs, hosts = there
+    whole = ClusterQueue(hosts, "las", GangRules(told=True, tick=0, **rules))
+    in_parts = InParts(hosts, parts, rules)
+    for now in told_to([whole, in_parts], gangs, hosts, events):
+        assert shown(whole.assign(now)) == in_parts.shown(now)
+        assert in_parts.is_valid() == ""
+
+
 def over_committed(reference: WithPlaces) -> list[int]:
     used = zip(reference.used(), reference.hosts, strict=True)
     return [max(0, use - there) for use, there in used]
@@ -416,15 +534,9 @@ def test_for_the_gang_that_is_first_no_second_victim_is_asked(
     assert queue.progress(waiting[0].gang.id).holds
 
 
-KEPT = (
-    *("queue", "ticket", "executed", "run", "waited", "granted", "served", "resumes", "holds"),
-    *("wants", "asked", "started", "waited_in_all", "promoted"),
-)
-
-
 def kept(progress: GangProgress) -> dict[str, Any]:
-    """What a journal has of it."""
-    return {name: getattr(progress, name) for name in KEPT}
+    """What a journal has of it, and what follows from its job."""
+    return {name: getattr(progress, name) for name in (*KEPT, "holds", "wants", "asked")}
 
 
 @settings(max_examples=300, deadline=None)
@@ -523,6 +635,68 @@ def test_a_turn_computes_for_its_least_before_it_is_asked_to_yield() -> None:
     assert shown(queue.assign(10)) == ({}, ["a"])
 
 
+def test_a_gang_that_stays_has_its_devices_again_once_its_host_is_back() -> None:
+    """It was asked, and did not yield: no gang may count on its devices."""
+    queue = told([2])
+    queue.request(0, Gang("stays", stays=True))
+    queue.assign(0)
+    queue.set_hosts(1, [0])
+    assert shown(queue.assign(1)) == ({}, ["stays"])
+    queue.set_hosts(2, [2])
+    queue.request(2, Gang("wide", 2))
+    queue.request(2, Gang("one"))
+    assert shown(queue.assign(2)) == ({"one": [1]}, [])
+
+
+def blocked(least: float) -> ClusterQueue:
+    """`wide` was stopped for `short`, which runs, and `stopped` has had a turn too."""
+    queue = told([4], thresholds=[4.0], least=least)
+    for now, id, devices in ((0, "wide", 4), (10, "stopped", 3)):
+        queue.request(now, Gang(id, devices))
+        queue.assign(now)
+        queue.served(now + 5, id, 20)
+        queue.finish(now + 6, id)
+    queue.request(20, Gang("short"))
+    assert shown(queue.assign(20)) == ({"short": [1]}, [])
+    for id, devices in (("wide", 4), ("stopped", 3)):
+        queue.request(21, Gang(id, devices))
+    return queue
+
+
+def test_devices_are_kept_for_the_first_that_waits_for_the_least_of_a_turn() -> None:
+    """A gang that was stopped would have them for that time, and one in front may end sooner."""
+    queue = blocked(least=3.0)
+    assert shown(queue.assign(21)) == ({}, [])
+    assert queue.progress("wide").keeps_free
+    assert queue.next_event() == 24
+    assert shown(queue.assign(23.5)) == ({}, [])
+    queue.finish(23.9, "short")
+    assert shown(queue.assign(23.9)) == ({"wide": [4]}, [])
+
+
+def test_devices_are_kept_for_no_longer_than_the_least_of_a_turn() -> None:
+    queue = blocked(least=3.0)
+    assert shown(queue.assign(21)) == ({}, [])
+    assert shown(queue.assign(24)) == ({"stopped": [3]}, [])
+    queue.finish(30, "stopped")
+    queue.request(30, Gang("stopped", 3))
+    assert shown(queue.assign(30)) == ({"stopped": [3]}, [])  # it is the same wait of `wide`
+
+
+def test_devices_are_kept_from_no_gang_that_has_not_run_yet() -> None:
+    queue = blocked(least=3.0)
+    assert shown(queue.assign(21)) == ({}, [])
+    queue.request(22, Gang("new", 2))
+    assert shown(queue.assign(22)) == ({"new": [2]}, [])
+
+
+def test_devices_are_kept_for_no_gang_that_the_hosts_could_not_hold() -> None:
+    queue = blocked(least=3.0)
+    queue.set_hosts(21, [3])
+    queue.finish(21, "short")
+    assert shown(queue.assign(21)) == ({"stopped": [3]}, [])
+
+
 def test_the_least_of_a_turn_is_an_event_where_time_is_service() -> None:
     queue = ClusterQueue([1], "las", GangRules(thresholds=[1.0], tick=0, least=3.0))
     queue.request(0, Gang("a"))
@@ -558,6 +732,19 @@ def test_a_gang_that_stays_keeps_its_devices_while_its_host_has_them() -> None:
     assert shown(queue.assign(1)) == ({}, [])
     queue.set_hosts(2, [2, 0])
     assert shown(queue.assign(2)) == ({}, ["stays"])
+
+
+def test_a_gang_that_may_stop_while_it_has_devices_is_asked_for_a_younger_one() -> None:
+    queue = told([2], thresholds=[1.0])
+    queue.request(0, Gang("old", 2, stays=True))
+    queue.assign(0)
+    queue.served(1, "old", 50)
+    queue.request(1, Gang("young", 2))
+    assert shown(queue.assign(1)) == ({}, [])
+    queue.may_stop(2, "old")
+    assert shown(queue.assign(2)) == ({}, ["old"])
+    with pytest.raises(KeyError):
+        queue.may_stop(3, "unknown")
 
 
 def test_a_gang_on_a_host_that_is_lost_goes_to_another_one() -> None:

@@ -62,6 +62,7 @@ RULES = st.builds(
     tick=st.sampled_from([0.0, 0.7, 1.0]),
     known=st.just([4.0, 8.0, math.inf]),
     quantum=st.sampled_from([4.0, 8.0]),
+    start=st.sampled_from([0.0, 0.2]),
     resume=st.sampled_from([0.0, 0.3]),
 )
 
@@ -110,8 +111,8 @@ def test_a_gang_has_all_its_devices_or_none_and_no_device_is_granted_twice(
         assert all(u <= there for u, there in zip(used, hosts, strict=True))
     for number, gang in enumerate(gangs):
         turns = [t.ended - t.began for t in simulation.turns if t.gang == number]
-        resumed = sum(turns) - gang.duration
-        assert -1e-4 <= resumed <= (len(turns) - 1) * 0.3 + 1e-4
+        not_computing = sum(turns) - gang.duration
+        assert -1e-4 <= not_computing <= 0.2 + (len(turns) - 1) * 0.3 + 1e-4
 
 
 @settings(max_examples=50, deadline=None)
@@ -142,6 +143,12 @@ def test_las_of_equal_jobs_is_round_robin_by_queues(count: int, first: int, rest
 def test_a_job_that_was_stopped_continues_after_it_has_resumed() -> None:
     gangs = [Gang("a", 1, 3), Gang("b", 1, 3)]
     assert ended(run(gangs, [1], rules=GangRules(thresholds=[2], resume=1))) == [6, 8]
+
+
+def test_a_job_computes_after_it_has_started() -> None:
+    gangs = [Gang("a", 1, 3), Gang("b", 1, 3)]
+    rules = GangRules(thresholds=[2], start=0.5, resume=1)
+    assert ended(run(gangs, [1], rules=rules)) == [7, 9]
 
 
 def test_las_without_queues_gives_each_a_tick_in_turn() -> None:
@@ -250,6 +257,7 @@ def test_a_skewed_model_has_the_fewest_hosts_possible(skew: float, devices: list
         (Gang("g"), {"knob": -1}, "the knob"),
         (Gang("g"), {"tick": math.inf}, "the tick"),
         (Gang("g"), {"quantum": 0}, "the quantum"),
+        (Gang("g"), {"start": -1}, "starting must take"),
         (Gang("g"), {"resume": -1}, "resuming must take"),
         (Gang("g"), {"known": [0]}, "known service must be above 0"),
     ],

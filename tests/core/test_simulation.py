@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -25,8 +26,18 @@ from jupyter_gpushare._core_testing import paged as bytes_paged
 
 POLICIES = [name for name, _ in policies()]
 GB = 10**9
+GIB = 1 << 30
 CHECKED = Conduct(checks=True)
 TWO_LANES = Rules(running_lanes=2)
+
+
+# Parts of its peak that an iteration has of its lane.
+RISES_AND_FALLS = [0.1, 0.4, 0.7, 1.0, 0.7, 0.4, 0.1]
+STAYS = [1.0]
+
+
+def of(demand: Demand, parts: list[float]) -> list[int]:
+    return [int(part * demand.ephemeral) for part in parts]
 
 
 def job(id: str, iterations: int = 100, iteration: float = 0.05, **more: object) -> Job:
@@ -92,11 +103,13 @@ def squeezable(persistent: int, ephemeral: int) -> Demand:
 
 @st.composite
 def notebooks(draw: st.DrawFn) -> list[Job]:
+    wanted = draw(st.lists(demands, min_size=1, max_size=6))
     return [
         Job(
             f"j{number}",
             draw(st.lists(cells, min_size=1, max_size=3)),
-            demand=draw(demands),
+            demand=demand,
+            curve=draw(st.sampled_from([[], RISES_AND_FALLS, STAYS]).map(partial(of, demand))),
             user=draw(st.sampled_from("ab")),
             arrival=draw(st.floats(0, 5) | st.just(0.0)),
             weight=draw(st.sampled_from([1.0, 2.0])),
@@ -106,7 +119,7 @@ def notebooks(draw: st.DrawFn) -> list[Job]:
             stays=draw(st.sampled_from([0.0, 3.0, float("inf")])),
             devices=draw(st.sampled_from([1, 1, 1, 2])),
         )
-        for number in range(draw(st.integers(1, 6)))
+        for number, demand in enumerate(wanted)
     ]
 
 
@@ -270,8 +283,8 @@ def test_no_simulation_breaks_an_invariant(
 ) -> None:
     """After each event the invariants hold, which the simulation itself checks. Of its results:
     memory suffices, a lane is used in turn, and each job that its devices can hold ends where the
-    others leave. Where nothing can be paged out, a job that a class throttles keeps its memory, so
-    the class may wait for it."""
+    others leave. A job that a class throttles and that cannot be paged out keeps its memory, so
+    the class may wait for it; so does a gang, wherever the others can be."""
     devices = max(each.devices for each in jobs) + more
     shares = Shares(class_of=class_of)
     done = run(
@@ -280,7 +293,10 @@ def test_no_simulation_breaks_an_invariant(
     assert all(use.persistent + use.lanes <= 16 * GB for use in done.memory)
     used = sorted((one.device, one.lane, one.began, one.ended) for one in done.turns)
     assert all(before[:2] != after[:2] or before[3] <= after[2] for before, after in pairwise(used))
-    if all(each.stays < float("inf") for each in jobs) and (conduct["paging_rate"] or not class_of):
+    may_be_throttled = [each for each in jobs if class_of and each.group != class_of]
+    keep_memory = [each for each in may_be_throttled if each.devices > 1]
+    leave_room = not (keep_memory if conduct["paging_rate"] else may_be_throttled)
+    if leave_room and all(each.stays < float("inf") for each in jobs):
         assert [one.id for one in done.outcomes if one.ended is None and not one.refused] == []
 
 
@@ -457,3 +473,41 @@ def test_a_gang_needs_as_many_devices_as_there_are() -> None:
     for devices in (0, 3):
         with pytest.raises(ValueError, match="'gang' must have a device, and at most the 2"):
             Simulation([job("gang", devices=devices)], GB, devices=2)
+
+
+# --- two in one lane ------------------------------------------------------------------------------
+
+
+def pair(parts: list[float], capacity: float, load: float = 0.5, **more: object) -> float:
+    """Return the seconds of two jobs that each take 10 alone, on a device with room for this many
+    of their iterations."""
+    demand = Demand(0, GIB)
+    jobs = [
+        job(id, demand=demand, iteration=0.1, user="u", load=load, curve=of(demand, parts))
+        for id in "ab"
+    ]
+    simulation = run(jobs, capacity=int(capacity * GIB), rules=TWO_LANES, **more)
+    return max(end or 0.0 for end in ended(simulation).values())
+
+
+def test_two_that_use_one_lane_at_once_are_done_sooner_where_they_rise_and_fall() -> None:
+    assert pair([], 1.2) == pytest.approx(20)  # unknown: they take turns
+    assert pair([], 2) == pytest.approx(10)
+    times = [pair(RISES_AND_FALLS, capacity) for capacity in (1.0, 1.2, 1.5, 2.0)]
+    assert times == sorted(times, reverse=True)
+    assert 11 < times[0] < 15
+    assert times[-1] == pytest.approx(10)
+
+
+def test_two_that_need_all_of_the_lane_all_the_time_take_turns_in_it() -> None:
+    assert pair(STAYS, 1.2) == pytest.approx(20, rel=0.02)
+
+
+def test_two_that_each_take_the_whole_device_gain_and_lose_nothing_in_one_lane() -> None:
+    assert pair(RISES_AND_FALLS, 1.2, load=1.0) == pytest.approx(20, rel=0.02)
+
+
+@pytest.mark.parametrize("part", [-0.1, 1.1])
+def test_a_curve_is_from_nothing_to_the_demand(part: float) -> None:
+    with pytest.raises(ValueError, match="the curve of 'a' must be from 0 to its ephemeral bytes"):
+        pair([part], 2)

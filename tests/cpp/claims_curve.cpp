@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "claims/curve.h"
+#include "claims/time_curve.h"
 
 using namespace gpushare;
 
@@ -152,4 +153,71 @@ TEST_CASE("curve: what was needed once is forgotten after 64 iterations at the l
   CHECK(progress.peak() == 50);
   run(progress, {1, 5, 1}, 100);
   CHECK(progress.peak() == 5);
+}
+
+TEST_CASE("time curve: each part of the time has the most that was alive in it") {
+  std::mt19937 random(5);
+  for (const std::uint32_t events : {1U, 2U, 31U, 63U, 64U, 65U, 200U, 5000U}) {
+    TimeCurve curve;
+    double now = 7;
+    std::vector<std::pair<double, std::uint64_t>> alive;  // from when on, how many bytes
+    curve.begin(now);
+    for (std::uint32_t i = 0; i < events; ++i) {
+      now += static_cast<double>(random() % 1000) / 1000;
+      alive.emplace_back(now, random() % 100);
+      curve.add(alive.back().second, [&] { return now; });
+    }
+    now += 1;
+    curve.end(now);
+    REQUIRE(curve.known().seconds == doctest::Approx(now - 7));
+    const double part = curve.known().seconds / TimeCurve::kParts;
+    // a point is of several events, so a part may have what was alive a little before or after it
+    const double slack = now * 3 / TimeCurve::kPoints;
+    for (std::uint32_t at = 0; at < TimeCurve::kParts; ++at) {
+      const double from = 7 + at * part, to = from + part;
+      std::uint64_t least = 0, most = 0;
+      for (size_t i = 0; i < alive.size(); ++i) {
+        const double until = i + 1 < alive.size() ? alive[i + 1].first : now;
+        if (alive[i].first < to && until > from) least = std::max(least, alive[i].second);
+        if (alive[i].first < to + slack && until > from - slack)
+          most = std::max(most, alive[i].second);
+      }
+      CHECK(curve.known().bytes[at] >= least);
+      CHECK(curve.known().bytes[at] <= most);
+    }
+  }
+}
+
+TEST_CASE(
+    "time curve: an evaluation does not take the place of a training, but what comes after does") {
+  TimeCurve curve;
+  double now = 0;
+  const auto iterate = [&](std::uint32_t events, std::uint64_t bytes) {
+    for (std::uint32_t i = 0; i < TimeCurve::kEvery; ++i) {
+      curve.begin(now);
+      for (std::uint32_t j = 0; j < events; ++j) curve.add(bytes, [&] { return now += 1; });
+      curve.end(now += 1);
+    }
+    return curve.known().bytes[TimeCurve::kParts - 1];
+  };
+  CHECK(iterate(100, 7) == 7);
+  CHECK(iterate(90, 8) == 8);
+  CHECK(iterate(10, 3) == 8);
+  for (std::uint32_t i = 2; i < TimeCurve::kOthers; ++i) REQUIRE(iterate(10, 3) == 8);
+  CHECK(iterate(10, 3) == 3);
+  CHECK(iterate(0, 3) == 3);  // nothing is known of it
+}
+
+TEST_CASE("time curve: the time is asked once a point, and not in each iteration") {
+  TimeCurve curve;
+  std::uint32_t asked = 0;
+  const auto iterate = [&] {
+    curve.begin(0);
+    for (std::uint32_t i = 0; i < 5000; ++i) curve.add(1, [&] { return ++asked * 1e-6; });
+    curve.end(1);
+  };
+  iterate();  // it was not known how many events there would be
+  asked = 0;
+  for (std::uint32_t i = 0; i < 10 * TimeCurve::kEvery; ++i) iterate();
+  CHECK(asked <= 10 * TimeCurve::kPoints);
 }

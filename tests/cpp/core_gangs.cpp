@@ -90,6 +90,7 @@ TEST_CASE("a queue of a cluster stays valid while hosts come and go, and gangs m
     ClusterQueue queue({4, 2, 4}, "las", rules);
     for (int step = 0; step < 200; ++step) {
       story.event(queue);
+      queue.advance(story.now);  // not each event has told it the time
       ClusterQueue restored = story.restored(queue);
       const GangDecision decision = queue.assign(story.now), other = restored.assign(story.now);
       REQUIRE(decision.yields == other.yields);

@@ -29,7 +29,8 @@ struct Session {
   Session() {
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) == 0);
     turn.watch(ends[0]);
-    REQUIRE(turn.lend(3, "over"));
+    turn.prepare(3, "over");
+    REQUIRE(turn.lend());
   }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -66,7 +67,8 @@ TEST_CASE("a turn that is wanted goes between two iterations, once, and the next
   CHECK_FALSE(session.turn.enter());
   CHECK_FALSE(session.turn.keep());
   CHECK(session.turn.gone_at() == 0);
-  CHECK(session.turn.lend(4, "over again"));
+  session.turn.prepare(4, "over again");
+  CHECK(session.turn.lend());
   CHECK(session.turn.enter());
   session.turn.leave();
   session.turn.want();
@@ -102,7 +104,8 @@ TEST_CASE("a turn goes before an iteration or after it, and never during one, in
     while (!is_over) turn.look();
   });
   for (uint64_t number = 1; number <= 100; ++number) {
-    CHECK(turn.lend(number, "over"));
+    turn.prepare(number, "over");
+    CHECK(turn.lend());
     turn.want();
     while (turn.enter()) {
       is_inside = true;

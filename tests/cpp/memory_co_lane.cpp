@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "claims/chunk.h"
 #include "memory/common/lane.h"
 #include "memory/host/host_pages.h"
 
@@ -108,7 +109,7 @@ struct Member {
     lane.enter();
     std::vector<Block> blocks(chunks);
     for (Block& block : blocks) block = allocate(kBlock);
-    for (const Block& block : blocks) CHECK(free(block));
+    for (; !blocks.empty(); blocks.pop_back()) CHECK(free(blocks.back()));
     lane.leave();
   }
 
@@ -145,7 +146,9 @@ class Training {
  private:
   size_t below(size_t n) { return random_() % n; }
   size_t grow() {
-    const Block block = member_.allocate(kBlock + below(3 * kBlock));
+    // few sizes, half of the time, so that there are blocks that are known again
+    const size_t more = below(2) == 0 ? below(3 * kBlock) : below(3) * kBlock;
+    const Block block = member_.allocate(kBlock + more);
     if (block.address != nullptr) blocks_.push_back(block);
     std::this_thread::yield();  // to the other process
     return block.bytes;
@@ -272,6 +275,97 @@ TEST_CASE("co-lane: what the two layouts show below two extents that fit are dif
     for_each_page([](uint64_t* at, uint64_t stamp) { *at = stamp; });
     for_each_page([](const uint64_t* at, uint64_t stamp) { REQUIRE(*at == stamp); });
   }
+}
+
+// Chunks that it has while nothing but a block that began at its peak is alive.
+Chunks chunks_at_end(Member& member, const Ledger& ledger, size_t peak) {
+  member.lane.enter();
+  std::vector<Block> blocks(peak);
+  for (Block& block : blocks) block = member.allocate(kBlock);
+  const Block late = member.allocate(kBlock);
+  for (; !blocks.empty(); blocks.pop_back()) CHECK(member.free(blocks.back()));
+  const Chunks chunks = ledger.look().extent(0);
+  CHECK(member.lane.is_valid() == "");
+  CHECK(member.free(late));
+  member.lane.leave();
+  return chunks;
+}
+
+TEST_CASE("co-lane: a small block that outlives the peak lies low from the next iteration on") {
+  const Shared shared(64);
+  Member member(shared, 0);
+  Ledger ledger;
+  REQUIRE(ledger.open(shared.ledger, 1, 64) == "");
+  CHECK(chunks_at_end(member, ledger, 40) == 41);
+  for (int i = 0; i < 3; ++i) CHECK(chunks_at_end(member, ledger, 40) == 1);
+  CHECK(chunks_at_end(member, ledger, 3) == 5);  // an evaluation: the place is kept, and empty
+  CHECK(chunks_at_end(member, ledger, 40) == 1);
+  for (int i = 0; i < 300; ++i) member.iterate(3);  // and the training is over
+  CHECK(chunks_at_end(member, ledger, 40) == 41);
+}
+
+TEST_CASE("co-lane: what lies low is small, and is a small part of the lane") {
+  const Shared shared(64);
+  Member member(shared, 0);
+  Ledger ledger;
+  REQUIRE(ledger.open(shared.ledger, 1, 64) == "");
+  for (int i = 0; i < 100; ++i) {
+    member.lane.enter();
+    std::vector<Block> blocks(40);
+    for (Block& block : blocks) {
+      block = member.allocate(kBlock);
+      if (&block == blocks.data()) CHECK(ledger.look().extent(0) <= 1 + 64 / LowPlaces::kPart);
+    }
+    CHECK(ledger.look().extent(0) == 40);
+    for (const Block& block : blocks) CHECK(member.free(block));  // the last one is the highest
+    member.lane.leave();
+  }
+}
+
+// A cell ends, and the next one's turn may be at another end of another lane.
+TEST_CASE("co-lane: what an iteration needs is known in the next lane as well") {
+  const Shared small(64), large(4096);  // whose chunks are larger
+  Member member(large, 0);
+  for (int i = 0; i < 2; ++i) member.iterate(8);
+  const auto bound_in = [&](const Shared& shared, int end) {
+    REQUIRE(member.lane.attach(shared.memory, shared.bytes, {shared.ledger, end, kDirectory}) ==
+            "");
+    Ledger ledger;
+    REQUIRE(ledger.open(shared.ledger, 1 - end,
+                        static_cast<Chunks>(shared.bytes / chunk_bytes(shared.bytes))) == "");
+    member.lane.enter();
+    const Chunks bound = ledger.look().bound(end);
+    member.lane.leave();
+    return bound * chunk_bytes(shared.bytes) / kBlock;
+  };
+  CHECK(bound_in(small, 1) == 8);
+  CHECK(bound_in(small, 0) == 8);
+  CHECK(bound_in(large, 1) == 8);
+}
+
+TEST_CASE("co-lane: a lane that just holds the peak keeps no place for what comes after it") {
+  const Shared shared(40);
+  Member member(shared, 0);
+  const auto iterate = [&] {
+    member.lane.enter();
+    std::vector<Block> blocks(40);
+    for (Block& block : blocks) block = member.allocate(kBlock);
+    const auto release = [&](size_t to) {
+      for (; blocks.size() > to; blocks.pop_back())
+        if (blocks.back().address != nullptr) CHECK(member.free(blocks.back()));
+    };
+    release(30);
+    const Block late = member.allocate(kBlock);
+    release(0);
+    CHECK(member.free(late));
+    member.lane.leave();
+    CHECK(member.lane.is_valid() == "");
+    return member.lane.usage().overflows;
+  };
+  CHECK(iterate() == 0);
+  const uint64_t overflows = iterate();
+  CHECK(overflows == 1);  // the place was in the way
+  for (int i = 0; i < 10; ++i) CHECK(iterate() == overflows);
 }
 
 TEST_CASE("co-lane: two processes never have one page, whatever they need") {

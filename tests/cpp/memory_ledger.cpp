@@ -332,6 +332,8 @@ TEST_CASE("ledger: a process that has no end can spoil it for both") {
   Ledger ledger;
   REQUIRE(ledger.open(descriptor.number, 0, kBudget) == "");
   CHECK(ledger.is_whole());
+  CHECK(Ledger::is_whole(descriptor.number));
   Ledger::spoil(descriptor.number);
   CHECK_FALSE(ledger.is_whole());
+  CHECK_FALSE(Ledger::is_whole(descriptor.number));
 }

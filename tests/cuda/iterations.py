@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import torch
 from program import MIB, main
 
 from jupyter_gpushare import _core
+from jupyter_gpushare.client.torch import pools
 from jupyter_gpushare.client.torch.memory import Memory
 from jupyter_gpushare.wire.client import LaneMemory
 from jupyter_gpushare.wire.fd_channel import Channel
@@ -229,6 +232,19 @@ def a_process_whose_cuda_has_failed_gives_the_lane_up_as_it_is() -> None:
     session.trim_lane(1, 0)
     session.begin()
     session.end()
+
+
+def a_look_at_a_pool_keeps_its_id() -> None:
+    """The id of each pool is larger than that of the one before, and PyTorch's own look at it may
+    release more references than it has taken."""
+    memory(MIB)  # CUDA begins
+    number = 10**9 + os.getpid()
+    references = [number] * 100  # so that it is not freed
+    before = sys.getrefcount(number)
+    for _ in range(10):
+        assert pools.segments(SimpleNamespace(id=(0, number))) == []
+    assert sys.getrefcount(number) == before
+    assert len(references) == 100
 
 
 def break_cuda(hidden: int) -> None:

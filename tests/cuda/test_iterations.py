@@ -27,6 +27,7 @@ NO_CONTEXT = {"JUPYTER_GPUSHARE_CUDA_CONTEXT_BYTES": "0"}
         "what_a_captured_graph_uses_never_moves",
         "what_persists_of_an_iteration_leaves_its_memory",
         "what_finds_no_room_to_move_keeps_its_place",
+        "a_look_at_a_pool_keeps_its_id",
     ],
 )
 def test_of_iterations(case: str, lazy: str, run: Run) -> None:

@@ -13,6 +13,7 @@ from jupyter_gpushare.settings import Settings, as_environment
 
 from . import privileges
 from .clocks import clock, late_nursery  # noqa: F401  fixtures of rows
+from .co_lanes import room, room_of_three  # noqa: F401
 from .gpus import gpu, trainings  # noqa: F401
 from .matrix import LEASE_SECONDS, Matrix
 from .notebooks import kernels, server  # noqa: F401

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from jupyter_gpushare.client.memory import WholeProcess
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings, as_environment
@@ -162,6 +163,13 @@ class Level(NamedTuple):
     paged_out_files: int
 
 
+class Nothing(WholeProcess):
+    """Our session computes nothing, and has nothing on the device."""
+
+    def live(self) -> int:
+        return 0
+
+
 class Scene:
     """The place of a fault. It begins when the neighbour trains and our session has had a turn."""
 
@@ -171,9 +179,11 @@ class Scene:
         self._parties: list[Party] = []
         self._started: list[subprocess.Popen[bytes]] = []
         self._granted = 0.0  # when ours had its last turn
+        self._shares_lane = False
         self.recovered_seconds: float | None = None
         self._neighbour = self.party(trainer("neighbour"))
         self._ours = Session(settings, name="ours")
+        self._ours.memory = Nothing()
         self._ours.on_wait = self._be_told
         self.told = ""  # the reason why our session waits
         self._ours.open()
@@ -246,6 +256,12 @@ class Scene:
         """A subscriber that watched when the scene began is gone, and its connection with it."""
         self._before = self._before._replace(descriptors=self._before.descriptors - 1)
 
+    def share_lane(self) -> None:
+        """Two sessions compute in one lane at once. Where that leaves no room, our session has none
+        of its own any more; and a turn of the neighbour keeps what two had until it ends."""
+        self._shares_lane = True
+        self._before = self._before._replace(lanes=0)
+
     def is_right(self, trainer: Party) -> bool:
         """Whether it still trains, with the results that it has alone."""
         first, _ = results(trainer)
@@ -297,10 +313,15 @@ class Scene:
 
     def _left_behind(self) -> Iterator[str]:
         try:
+            if self._shares_lane:
+                with self.without_iterations():
+                    pass
             if not comes(lambda: self._level() == self._before):
                 yield f"the broker has {self._level()}, and had {self._before}"
             if not all(map(is_valid, self.look().devices)):
                 yield "what the broker counts does not add up"
+            if len(ledgers(self.broker_pid)) > 1:
+                yield "the broker has ledgers of lanes that there are no more"
             if not comes(self._lane_fits):
                 yield "the lane has more memory than its sessions need"
             if (grown := self._resident_bytes() - self._resident_before) > MAY_GROW_BYTES:
@@ -313,8 +334,8 @@ class Scene:
             devices, pid = client.look().devices, client.welcome.pid
             return Level(
                 frozenset(view.name for device in devices for view in device.sessions),
-                sum(len(device.lanes) for device in devices),
-                psutil.Process(pid).num_fds(),
+                0 if self._shares_lane else sum(len(device.lanes) for device in devices),
+                psutil.Process(pid).num_fds() - len(ledgers(pid)),
                 len(lane_memories(pid)),
                 sum(1 for _ in Path(self.settings.page_directory).iterdir()),
             )
@@ -356,4 +377,14 @@ def lane_memories(pid: int) -> list[int]:
         with contextlib.suppress(FileNotFoundError):  # closed just now
             if os.readlink(file).startswith(("/memfd:gpushare-lane", "/memfd:fake-gpu")):
                 found.append(file.stat().st_blocks * 512)
+    return found
+
+
+def ledgers(pid: int) -> dict[int, Path]:
+    """Return each ledger of a lane that a process has open, by its number in the system."""
+    found = {}
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed just now
+            if "memfd:gpushare-ledger" in os.readlink(file):
+                found[file.stat().st_ino] = file
     return found

@@ -10,6 +10,7 @@ import pytest
 from . import (  # noqa: F401  their rows
     brokers,
     clocks,
+    co_lanes,
     gpus,
     hosts,
     interrupts,

@@ -6,13 +6,10 @@ import time
 
 import psutil
 
-from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import Evict
-
 from ..whole.cases import BODIES, LARGE, MODEL, RESULT
 from ..whole.conftest import last_json, results_alone
 from ..whole.test_threads import Subshell
-from .kernels import PAGED
+from .kernels import PAGED, ask_to_page_out
 from .matrix import row
 from .notebooks import Kernels
 from .scene import TRAINER, Scene, trainer
@@ -186,9 +183,7 @@ def reads_while_paged(scene: Scene) -> float:
     victim = scene.party(READS)
     victim.hear_until("idle")
     for _ in range(TURNS):
-        view = scene.await_state("victim", "idle")
-        with Client.connect(scene.settings, "tests") as client:
-            client.ask(Evict(view.id))
+        ask_to_page_out(scene)
         victim.hear_until("page_out ended")
         since = time.monotonic()
         scene.await_turn()

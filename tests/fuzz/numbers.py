@@ -195,7 +195,7 @@ def simulation(from_: Choices) -> None:
 
 
 def gangs(from_: Choices) -> None:
-    names = ("thresholds", "knob", "tick", "known", "quantum", "consolidates", "resume")
+    names = ("thresholds", "knob", "tick", "known", "quantum", "consolidates", "start", "resume")
     rules = _core.GangRules(**{from_.of(names): from_.of(ODD) for _ in range(2)})
     some = [gang(from_) for _ in range(from_.of((1, 2, 3)))]
     policy = from_.of(("las", "srsf", "gittins", ""))

@@ -164,7 +164,7 @@ def test_a_body_that_is_no_json_is_refused_with_a_sentence(server: str, said: by
         for verb, about in verbs.items()
         if "requestBody" in about
     ]
-    assert len(with_body) == 4
+    assert len(with_body) == 6
     for verb, path in with_body:
         url = server + path.replace("{id}", "alice")
         answer = requests.request(verb, url, data=said, headers=TOKEN)

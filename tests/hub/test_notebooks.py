@@ -200,6 +200,7 @@ def test_a_killed_proxy_costs_no_notebook(hub: Any, shared: Any, before: Any) ->
     assert hub.broker() == broker
 
 
+@pytest.mark.thorough
 def test_a_restarted_hub_costs_no_notebook(hub: Any, shared: Any, before: Any) -> None:
     broker = hub.broker()
     hub.restart()

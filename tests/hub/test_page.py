@@ -55,6 +55,7 @@ def test_a_student_sees_the_same_and_no_button_that_is_refused(hub: Any, visit: 
     assert page.get_by_role("combobox", name="Policy").count() == 0
 
 
+@pytest.mark.thorough
 def test_a_killed_service_comes_back_and_the_page_logs_in_again(hub: Any, visit: Any) -> None:
     """The new one knows no page any more, and finds the broker that was there."""
     broker, page = hub.broker(), visit("ada")

@@ -19,7 +19,9 @@ from .conftest import ask
 READS = sorted(
     path.lstrip("/")
     for path, verbs in document()["paths"].items()
-    if "get" in verbs and path != "/events"  # a WebSocket
+    if "get" in verbs
+    and path != "/events"  # a WebSocket
+    and not path.startswith("/jobs")  # seen in the user's own server alone
 )
 OAUTH = "/hub/api/oauth2/authorize"
 
@@ -36,6 +38,16 @@ def test_an_unknown_route_is_404_in_json_for_users_with_the_scope_alone(hub: Any
     assert (answer.status, answer.json["code"]) == (404, "unknown_route")
     assert hub.service("nowhere", "eve").status == 403
     assert hub.service("nowhere", "").status == 403
+
+
+@pytest.mark.parametrize("user", ["ada", "admin"])
+@pytest.mark.parametrize("path", ["jobs", "jobs/train-1", "jobs/train-1/log"])
+def test_the_service_shows_no_jobs_since_they_are_seen_in_the_users_server(
+    hub: Any, user: str, path: str
+) -> None:
+    answer = hub.service(path, user)
+    assert answer.status == 403
+    assert "in the Jupyter server of their user" in answer.body
 
 
 def test_events_come_to_users_with_the_scope_alone(hub: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def notebook(start: Callable[..., Any], jobs: Settings) -> Any:
 def test_a_cell_becomes_a_job_with_what_it_reads(notebook: Any, jobs: Settings) -> None:
     notebook.run(BEFORE)
     cell = notebook.run(CELL)
-    (shown,) = cell.shown("execute_result")
+    (shown,) = cell.shown()
     assert shown.startswith("<Job my-net-")
     job = Job(shown.split()[1].rstrip(":"), jobs)
     assert job.wait(60).gpus == 2
@@ -75,3 +76,35 @@ def test_a_mistake_gets_one_sentence(notebook: Any, code: str, sentence: str) ->
     cell = notebook.run(code)
     assert sentence in cell.stderr
     assert cell.stderr.count("\n") == 1
+
+
+def test_a_job_is_shown_live_and_its_last_picture_says_how_it_ended(
+    notebook: Any, jobs: Settings
+) -> None:
+    notebook.run("import jupyter_gpushare as gpushare")
+    cell = notebook.run(
+        "%%gpushare submit --name live\n"
+        "import time\n"
+        "for number in range(20):\n"
+        "    print('line', number, flush=True)\n"
+        "    time.sleep(0.1)\n"
+        "print('<b>last</b>')"
+    )
+    (picture,) = cell.shown(mime="text/html")
+    assert "live-" in picture
+    job = Job(cell.shown()[0].split()[1].rstrip(":"), jobs)
+    job.wait(60)
+    pictures: list[str] = []
+
+    def is_over() -> bool:
+        """Pictures are told by the id of their output, whichever cell runs."""
+        message = notebook.client.get_iopub_msg(timeout=60)
+        if message["msg_type"] == "update_display_data":
+            pictures.append(message["content"]["data"]["text/html"])
+        return bool(pictures) and "done " in pictures[-1]
+
+    while not is_over():
+        pass
+    assert any("runs on here" in one for one in pictures)
+    assert "line 18\nline 19\n&lt;b&gt;last&lt;/b&gt;</pre>" in pictures[-1]
+    assert re.search(r" at \d\d:\d\d:\d\d<", pictures[-1])

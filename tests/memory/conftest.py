@@ -47,6 +47,7 @@ class SharedLane:
     def close(self) -> None:
         _core.Lane.promote()
         assert _core.Lane.detach() == ""
+        _core.Lane.forget()
         os.close(self.descriptor)
 
 

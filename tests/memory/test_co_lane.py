@@ -27,7 +27,9 @@ PATIENCE = 60.0  # seconds; a process that waits longer for the other one fails
 OUTSIDE = 3  # iterations, as in a session: what the first ones leave would lie in the lane for good
 ALONE = 4
 TOGETHER = 4  # in a lane of each size
-SIZES = (1.0, 1.2, 1.5)  # of the larger of the two peaks
+# Of the larger of the two peaks. In the first lane nothing is known of iterations that compute
+# twice; in the later ones it is.
+SIZES = (1.2, 1.0, 1.5)
 
 
 class Line:
@@ -147,7 +149,7 @@ def beside(name: str, seed: int, line: Line, directory: Path) -> Bits:
             with iteration():
                 training.iterate()
         line.meet()
-        has_room_for_halves = part == SIZES[1]  # and not for one half beside one whole
+        has_room_for_halves = part == SIZES[0]  # and not for one half beside one whole
         with iteration():
             training.iterate(2, line.meet if has_room_for_halves else lambda: None)
         line.meet()  # none of them leaves the other one alone
@@ -155,7 +157,8 @@ def beside(name: str, seed: int, line: Line, directory: Path) -> Bits:
         both += line.exchange(both)
         assert both > 0 or not has_room_for_halves
         assert not _core.Lane.co_lane_usage().is_lost
-    assert overflows(_core.Lane.usage()) == before
+    # at most one iteration of each lane finds out that it has no room for places low in it
+    assert overflows(_core.Lane.usage()) - before <= len(SIZES)
     return training.bits()
 
 

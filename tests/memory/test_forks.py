@@ -107,6 +107,7 @@ def test_a_fork_in_the_middle_of_everything_leaves_no_lock_taken(
         in_child(lambda: is_whole(kept, tmp_path))
 
 
+@pytest.mark.thorough
 def test_a_fork_in_the_middle_of_an_iteration_gives_the_child_what_is_in_the_lane(
     crowd: Crowd, lane: SharedLane, tmp_path: Path
 ) -> None:

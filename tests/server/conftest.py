@@ -38,7 +38,11 @@ def jp_server_config(settings: Settings, extension_config: dict[str, Any]) -> di
             "jpserver_extensions": {"jupyter_gpushare": True},
             "allow_unauthenticated_access": False,
         },
-        "GpuShareExtension": {"socket": settings.socket, **extension_config},
+        "GpuShareExtension": {
+            "socket": settings.socket,
+            "cluster_directory": os.path.join(os.path.dirname(settings.socket), "cluster"),
+            **extension_config,
+        },
     }
 
 

@@ -9,9 +9,13 @@ from typing import Any
 
 import jupyter_gpushare_server
 import pytest
+from jupyter_gpushare_server.jobs import NONE
 from jupyter_gpushare_server.metrics import SnapshotCollector
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+
+from jupyter_gpushare.wire.jobs import NodeView
 
 FILE = Path(jupyter_gpushare_server.__file__).parent / "grafana" / "gpushare.json"
 DASHBOARD: dict[str, Any] = json.loads(FILE.read_text())
@@ -32,6 +36,9 @@ def labels_of(expression: str) -> set[str]:
     return {*inside, *asked, *re.findall(r"\w+", " ".join(grouped))} - {"instance"}
 
 
+CLUSTER = replace(NONE, nodes=[NodeView("n0", 2, 0, 1, 1, True, "")])
+
+
 @pytest.fixture
 def exported(join: Any, extension: Any) -> Any:
     """Wait: `await exported()` is the names of our metrics, as Prometheus has them, with their
@@ -40,7 +47,7 @@ def exported(join: Any, extension: Any) -> Any:
     async def exported() -> dict[str, set[str]]:
         await join("alice")
         registry = CollectorRegistry()
-        collector = SnapshotCollector(lambda: extension.feed.state)
+        collector = SnapshotCollector(lambda: extension.feed.state, lambda: CLUSTER)
         collector.observe(extension._attendance)
         registry.register(collector)
         return {

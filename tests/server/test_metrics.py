@@ -63,6 +63,7 @@ async def test_the_snapshot_is_at_metrics(scrape: Any, join: Any, shown: Any) ->
     assert samples["gpushare_waiting", "host"] == 0
     assert samples["gpushare_lanes", "host"] == len(device.lanes)
     assert samples["gpushare_running_lanes", "host"] == 1
+    assert samples["gpushare_shared_lanes", "host"] == 0
     assert samples["gpushare_resting", "host"] == 0
     assert samples["gpushare_squeezed", "host"] == 0
     (user,) = {view.user for view in device.sessions}

@@ -58,6 +58,11 @@ ANSWERS = [
     ("/policy", "put", 404, {"running_lanes": 2, "device": "cuda:99"}),
     ("/classes", "get", 200, None),
     ("/classes", "put", 400, {"group": "nobody", "on": True}),
+    ("/jobs", "get", 200, None),
+    ("/jobs/none", "get", 404, None),
+    ("/jobs/none/log", "get", 404, None),
+    ("/jobs/none/asks", "post", 400, {"ask": "stop"}),
+    ("/jobs/none/asks", "post", 404, {"ask": "cancel"}),
 ]
 
 
@@ -66,7 +71,7 @@ async def test_real_answers_are_as_described(api: Any, join: Any) -> None:
     for path, verb, status, body in ANSWERS:
         got, answer = await api(*path.strip("/").split("/"), method=verb.upper(), body=body)
         assert got == status, (path, verb, answer)
-        check(re.sub("/sessions/[^/]+", "/sessions/{id}", path), verb, status, answer)
+        check(re.sub("/(sessions|jobs)/[^/]+", r"/\1/{id}", path), verb, status, answer)
 
 
 async def test_the_document_is_served(api: Any) -> None:

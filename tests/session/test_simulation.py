@@ -85,7 +85,12 @@ def simulated(policy: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "policy", [pytest.param("fifo", marks=pytest.mark.thorough), "srtf", "fair"]
+    "policy",
+    [
+        pytest.param("fifo", marks=pytest.mark.thorough),
+        pytest.param("srtf", marks=pytest.mark.thorough),
+        "fair",
+    ],
 )
 def test_real_notebooks_end_in_the_order_that_is_simulated(policy: str, settings: Settings) -> None:
     with Client.connect(settings, "tests") as client, ExitStack() as stack:

@@ -126,6 +126,7 @@ def test_sharing_goes_on_and_off_beside_a_thread_that_trains(
     run(TRAINING + ON_AND_OFF, layers, times)
 
 
+@pytest.mark.thorough
 def test_tensors_are_found_beside_a_backward_of_another_thread() -> None:
     run(TRAINING + LOOKING, 2, 300)
 

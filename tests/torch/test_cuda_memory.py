@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -58,3 +60,21 @@ def test_blocks_alive_outside_of_lanes_are_not_the_lanes() -> None:
     assert not _core.CudaLane.owns(tensor.data_ptr())
     block = {"address": tensor.data_ptr(), "size": 40, "state": "active_allocated"}
     assert living([{"blocks": [block]}]) == []
+
+
+def test_a_look_for_storages_ends_in_the_generation_that_has_them() -> None:
+    gc.collect()  # all that is there is old then
+    old, young = torch.ones(5), torch.ones(6)
+    gc.collect(0)
+    del young
+    young = torch.ones(7)
+    left = {young.untyped_storage().data_ptr(), old.untyped_storage().data_ptr()}
+
+    def is_to_move(address: int) -> bool:
+        return address in left
+
+    before = old.data_ptr()
+    assert move_storages(is_to_move, lambda: True) == 1
+    assert old.data_ptr() == before
+    assert move_storages(is_to_move) == 1
+    assert old.data_ptr() != before

@@ -176,6 +176,54 @@ def test_a_lane_that_grows_in_the_middle_of_an_iteration_stays_in_use():
     assert list(map(int, alone(IN_A_LANE_THAT_GROWS))) == [0, 0, 2, 2]
 
 
+A_LANE_THAT_IS_RELEASED = """
+import os, torch
+from pathlib import Path
+from jupyter_gpushare.wire.client import LaneMemory
+from jupyter_gpushare.client.torch.memory import Memory
+
+MIB = 1 << 20
+memory = Memory()
+lanes = [LaneMemory(number, os.memfd_create(f"lane{number}")) for number in (1, 2)]
+for lane in lanes:
+    os.ftruncate(lane.descriptor, 64 * MIB)
+
+def trims(number, size):
+    memory.trim_lane(number, size)
+    maps = Path("/proc/self/maps").read_text()
+    print("+".join(lane for lane in ("lane1", "lane2") if lane in maps) or "none")
+
+def iterate(survives=False):
+    memory.begin()
+    block = torch.empty(2 * MIB, dtype=torch.uint8) if survives else torch.empty(3 * MIB).sum()
+    memory.end()
+    return block
+
+memory.use_lane(lanes[0], 8 * MIB, 256 * MIB)
+for _ in range(3):
+    iterate()
+trims(1, 4 * MIB)
+trims(2, 0)
+memory.begin()
+trims(1, 0)
+memory.end()
+survivor = iterate(survives=True)
+trims(1, 0)
+memory.evacuate()
+trims(1, 0)
+iterate()
+trims(1, 0)
+memory.use_lane(lanes[1], 8 * MIB, 256 * MIB)
+iterate()
+trims(1, 0)
+"""
+
+
+def test_a_lane_is_released_whole_unless_an_iteration_or_a_survivor_is_in_it():
+    mapped = alone(A_LANE_THAT_IS_RELEASED)
+    assert mapped == ["lane1"] * 4 + ["none"] * 2 + ["lane2"]
+
+
 LEARNING = """
 import psutil, torch
 from jupyter_gpushare.client.torch.memory import Memory

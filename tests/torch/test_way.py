@@ -26,7 +26,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SECTION = (ROOT / "CONTRIBUTING.md").read_text().split("## The way of one iteration")[1]
 SECTION = SECTION.split("\n## ")[0]
 # In C++, where Python's profiler sees no frame.
-NOT_TRACED = {"IdleTurn.enter", "IdleTurn.leave", "HandoffSlot.hand_off", "HandoffSlot.wait"}
+NOT_TRACED = {f"IdleTurn.{name}" for name in ("enter", "leave")} | {
+    f"HandoffSlot.{name}" for name in ("look", "hand_off", "wait")
+}
 OF_A_SESSION = {"Session", "Turn", "Dispatch", "LaneUse", "Link", "Client"}
 OF_THE_BROKER = {"Connection", "Service", "Turns", "Host", "Grants"}
 TRACED = Path(__file__).with_name("traced")  # for PYTHONPATH: each broker notes what it calls

@@ -155,7 +155,17 @@ def notebook(settings: Settings, nursery: Nursery) -> Iterator[Callable[..., Not
 
 
 @pytest.fixture
-def scribbler(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scribbler]:
+def of_earlier_tests() -> set[int]:
+    """Return the numbers of the files of lanes that earlier tests have left open in this
+    process."""
+    gc.collect()  # closed sessions are in cycles
+    return {number for number, _ in memory_of_lanes(os.getpid())}
+
+
+@pytest.fixture
+def scribbler(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, of_earlier_tests: set[int]
+) -> Iterator[Scribbler]:
     """It asks for each turn at once, and turns end at once."""
     monkeypatch.setenv("JUPYTER_GPUSHARE_QUANTUM_SECONDS", "1e-6")
     scribbler = Scribbler(settings)
@@ -186,18 +196,19 @@ def lane_bytes(lanes: Callable[[], list[LaneView]]) -> Callable[[], list[int]]:
 
 
 @pytest.fixture
-def in_memory(look: Callable[[], Snapshot]) -> Callable[[], list[int]]:
+def in_memory(look: Callable[[], Snapshot], of_earlier_tests: set[int]) -> Callable[[], list[int]]:
     """Return the memory of each lane that a process has: the broker, this process, or one that has
     ever been seen as a session."""
-    gc.collect()  # closed sessions of tests before, which are in cycles and may keep their lanes
     pids = {os.getpid()}
 
     def in_memory() -> list[int]:
         snapshot = look()
         pids.add(snapshot.broker.pid)
         pids.update(view.pid for view in snapshot.devices[0].sessions)
-        found = dict(entry for pid in pids for entry in _memory_of_lanes(pid))
-        return sorted(size for size in found.values() if size)
+        found = dict(entry for pid in pids for entry in memory_of_lanes(pid))
+        return sorted(
+            size for number, size in found.items() if size and number not in of_earlier_tests
+        )
 
     return in_memory
 
@@ -217,7 +228,7 @@ def memory_follows(
     return memory_follows
 
 
-def _memory_of_lanes(pid: int) -> Iterator[tuple[int, int]]:
+def memory_of_lanes(pid: int) -> Iterator[tuple[int, int]]:
     """Return number and bytes of each file of a lane that a process has open."""
     for file in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed just now

@@ -100,6 +100,7 @@ class Scribbler:
         while self.overwrites < before + 3:
             other.enter()
             other.boundary()
+        other.leave()  # else its process, which lives, may keep the lane
         other.close()
         memory.close_lane()
 

@@ -3,23 +3,21 @@ in more than the lane, also where one of them is killed."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from jupyter_gpushare.settings import Settings, as_environment
+from jupyter_gpushare.wire.messages import Curve
 from jupyter_gpushare.wire.snapshot import LaneView, Snapshot
 
-from ..broker.test_co_lanes import Claims, claims
+from ..co_lanes import CHUNK, EPHEMERAL, Watch, begun, capacity, end_of, is_inside, shared_lane
 from ..faults.scene import Alone, Party, lane_memories, results, trainer
-from ..polling import comes, until
+from ..polling import until
 from ..snapshots import is_valid
 from .cases import BODIES, LARGE, program
 from .conftest import last_json, results_alone
@@ -27,61 +25,6 @@ from .conftest import last_json, results_alone
 if TYPE_CHECKING:
     from ..faults.scene import Nursery
     from .conftest import Notebook
-
-PERSISTENT, EPHEMERAL = 1_106_004, 24 << 16  # bytes of one of the trainings
-CHUNK = 64 << 10
-LOOK_SECONDS = 0.0005
-CHANGE_SECONDS = 5.0  # lanes that do not change in this time stay as they are
-
-
-def capacity(trainings: int) -> int:
-    """Bytes for this many trainings whose lane is a fourth larger than one of them needs."""
-    return trainings * PERSISTENT + EPHEMERAL * 5 // 4
-
-
-class Watch:
-    """Reads the ledger of a lane all the time, in a thread."""
-
-    def __init__(self, pids: list[int], width: int) -> None:
-        """`pids` are those of both processes. Each has the ledgers of former lanes no more."""
-        self._ledger = -1
-        until(lambda: self._has_opened(*map(ledgers, pids)))
-        self._chunks = width // CHUNK
-        self.together = 0  # looks at which both were in an iteration
-        self.above = 0  # looks at which both had more than the lane
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._look)
-        self._thread.start()
-
-    def _has_opened(self, first: dict[int, Path], second: dict[int, Path]) -> bool:
-        for number in first.keys() & second.keys():
-            with contextlib.suppress(FileNotFoundError):  # closed just now
-                self._ledger = os.open(first[number], os.O_RDONLY)
-        return self._ledger >= 0
-
-    def now(self) -> Claims:
-        return claims(self._ledger)
-
-    def _look(self) -> None:
-        while not self._is_over.wait(LOOK_SECONDS):
-            seen = self.now()
-            self.together += min(seen.bounds) > 0
-            self.above += sum(seen.extents) > self._chunks
-
-    def close(self) -> None:
-        self._is_over.set()
-        self._thread.join()
-        os.close(self._ledger)
-
-
-def ledgers(pid: int) -> dict[int, Path]:
-    """Return each ledger that a process has open, by its number in the system."""
-    found = {}
-    for file in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed just now
-            if "memfd:gpushare-ledger" in os.readlink(file):
-                found[file.stat().st_ino] = file
-    return found
 
 
 @pytest.fixture(params=[2])
@@ -122,39 +65,30 @@ def alone(nursery: Nursery) -> Iterator[Alone]:
 
 
 @pytest.fixture
-def lane(shared: Settings, look: Callable[[], Snapshot]) -> Callable[[], LaneView]:
+def lane(look: Callable[[], Snapshot]) -> Callable[[], LaneView]:
     """Return the lane, which has ends by then."""
 
     def lane() -> LaneView:
-        found: list[LaneView] = []
+        found: list[LaneView | None] = []
 
         def has_two() -> bool:
-            found[:] = [lane for lane in look().devices[0].lanes if lane.beside is not None]
-            return bool(found)
+            found[:] = [shared_lane(look())]
+            return found[0] is not None
 
         until(has_two)
+        assert found[0] is not None
         return found[0]
 
     return lane
 
 
 @pytest.fixture
-def watched(
-    lane: Callable[[], LaneView], look: Callable[[], Snapshot]
-) -> Iterator[Callable[[], Watch]]:
+def watched(look: Callable[[], Snapshot]) -> Iterator[Callable[[], Watch]]:
+    """A call returns when both compute."""
     opened: list[Watch] = []
 
-    def has_begun() -> bool:
-        shown = lane()
-        pids = {view.id: view.pid for view in look().devices[0].sessions}
-        pair = [pids[id] for id in (shown.holder, shown.beside) if id is not None]
-        opened.append(watch := Watch(pair, shown.width_bytes))
-        return comes(lambda: watch.together > 20, CHANGE_SECONDS)
-
     def watched() -> Watch:
-        """Return when both compute. A session whose demand was not known before may have changed
-        the lanes until then."""
-        until(has_begun)
+        opened.append(begun(look))
         return opened[-1]
 
     yield watched
@@ -189,6 +123,29 @@ def test_two_trainings_at_once_come_to_what_they_come_to_alone_in_no_more_than_t
     assert sum(lane_memories(look().broker.pid)) <= width
 
 
+def test_the_curve_of_a_training_is_told_and_is_the_same_in_turns_and_beside_another(
+    train: Callable[[str], Party], watched: Callable[[], Watch], look: Callable[[], Snapshot]
+) -> None:
+    """It tells what is alive: the demand of an iteration has gaps between blocks as well."""
+    train("first")
+
+    def curves() -> list[Curve]:
+        views = [(view.iterations, view.curve) for view in look().devices[0].sessions]
+        return [curve for iterations, curve in views if curve is not None and iterations > 10]
+
+    until(lambda: len(curves()) == 1)
+    (alone,) = curves()
+    assert 0.5 * EPHEMERAL <= alone.peak_bytes <= EPHEMERAL
+    assert len(alone.percent) == 32
+    assert max(alone.percent) == 100
+    assert min(alone.percent[0], alone.percent[-1]) < 50
+    assert 0 < alone.seconds < 60
+    train("second")
+    watched()
+    until(lambda: len(curves()) == 2)
+    assert all(0.5 * EPHEMERAL <= curve.peak_bytes <= EPHEMERAL for curve in curves())
+
+
 @pytest.mark.parametrize("which", ["elder", "younger"])
 def test_a_training_that_is_killed_in_an_iteration_costs_the_other_one_nothing(
     which: str,
@@ -201,7 +158,7 @@ def test_a_training_that_is_killed_in_an_iteration_costs_the_other_one_nothing(
     watches = []
     for count in range(3):
         watches.append(watched())
-        end = end_of(dies, look())
+        end = end_of(dies.pid, look())
         until(lambda watch=watches[-1], end=end: is_inside(watch.now(), end, which))
         dies.kill()
         until(lambda: len(look().devices[0].sessions) == 1)
@@ -215,18 +172,6 @@ def test_a_training_that_is_killed_in_an_iteration_costs_the_other_one_nothing(
     assert not any(watch.above for watch in watches)
 
 
-def end_of(party: Party, snapshot: Snapshot) -> int:
-    """Return the end of the lane that a process has; `beside` has the second one."""
-    device = snapshot.devices[0]
-    id = next(view.id for view in device.sessions if view.pid == party.pid)
-    return next(int(lane.beside == id) for lane in device.lanes if lane.width_bytes)
-
-
-def is_inside(seen: Claims, end: int, which: str) -> bool:
-    both = min(seen.bounds) > 0 and seen.extents[end] > 0
-    return both and (seen.elder == end) == (which == "elder")
-
-
 @pytest.mark.parametrize("which", ["elder", "younger"])
 def test_a_training_that_is_stopped_holds_up_no_longer_than_it_is_stopped(
     which: str,
@@ -237,7 +182,7 @@ def test_a_training_that_is_stopped_holds_up_no_longer_than_it_is_stopped(
 ) -> None:
     both = goes, stops = train("goes"), train("stops")
     watch = watched()
-    end = end_of(stops, look())
+    end = end_of(stops.pid, look())
     until(lambda: is_inside(watch.now(), end, which))
     stops.signal(signal.SIGSTOP)
     time.sleep(0.3)

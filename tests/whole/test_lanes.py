@@ -137,6 +137,7 @@ def results(notebook: Notebook, cells: list[str]) -> list[Any]:
     return [last_json(told), trained]
 
 
+@pytest.mark.thorough
 def test_objects_kept_from_cell_to_cell_are_the_same_in_a_lane_that_is_overwritten(
     ours: Notebook, reference: Notebook, scribbler: Scribbler
 ) -> None:

@@ -13,6 +13,7 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import SessionView
 
+from ..polling import until
 from .cases import BODIES, HEAD, program
 from .conftest import last_json, results_alone
 
@@ -175,7 +176,7 @@ def test_memory_is_measured_while_a_notebook_trains(
     assert 0 < view.ephemeral_bytes < 1_000_000
 
 
-def test_remaining_iterations_are_read_off_a_progress_bar(
+def test_remaining_iterations_and_seconds_are_read_off_a_progress_bar(
     notebook: Callable[..., Notebook],
     sessions: Callable[[], dict[str, SessionView]],
     monkeypatch: pytest.MonkeyPatch,
@@ -183,9 +184,10 @@ def test_remaining_iterations_are_read_off_a_progress_bar(
     monkeypatch.setenv("JUPYTER_GPUSHARE_REPORT_SECONDS", "0.01")
     ours = notebook("ours")
     ours.run(HEAD + "\nimport time\nfrom tqdm import tqdm")
-    body = BODIES["zero_grad_first"].replace("data * 5", "tqdm(data * 50)")
+    body = BODIES["zero_grad_first"].replace("data * 5", "tqdm(data * 100)")
     cell = ours.start(body + "\n    time.sleep(0.005)")
-    while (left := sessions()["ours"].remaining_iterations) in (None, 400):
+    while (left := sessions()["ours"].remaining_iterations) in (None, 800):
         pass
-    assert 0 < left < 400
+    assert 0 < left < 800
+    until(lambda: sessions()["ours"].remaining_seconds is not None)
     ours.end(cell)

@@ -165,7 +165,10 @@ def held(members: list[Any], phase: str) -> list[Any]:
     return sorted(member["turns"].get(phase) for member in members)
 
 
-@pytest.mark.parametrize(("first", "neighbours"), [("sharing first", 1), ("group first", 0)])
+@pytest.mark.parametrize(
+    ("first", "neighbours"),
+    [("sharing first", 1), pytest.param("group first", 0, marks=pytest.mark.thorough)],
+)
 def test_a_process_group_on_one_device_trains_to_the_same_bits_as_without_sharing(
     processes: Processes, tmp_path: Path, first: str, neighbours: int
 ) -> None:

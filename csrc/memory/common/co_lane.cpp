@@ -18,6 +18,7 @@ std::string CoLane::open(const LaneEnd& lane_end, size_t lane_bytes, size_t page
   if (lane_end.end != 0 && lane_end.end != 1) return "a lane has the ends 0 and 1";
   const size_t chunk = std::max<size_t>(chunk_bytes(lane_bytes), page_bytes);
   chunk_shift_ = std::countr_zero(chunk) - std::countr_zero(page_bytes);
+  least_shift_ = std::countr_zero(chunk / kLeastChunk);
   page_directory_ = lane_end.page_directory;
   may_wait_ = lane_end.may_wait;
   return ledger_.open(lane_end.ledger, lane_end.end, static_cast<Chunks>(lane_bytes / chunk));
@@ -42,7 +43,7 @@ void CoLane::begin(Page top) {
   is_inside_ = true;
   is_private_ = is_waiting_ = false;
   footprint_ = top;
-  const Chunks most = progress_.begin(ledger_.budget());
+  const Chunks most = of_least(progress_.begin(least_chunks(ledger_.budget())));
   if (top > 0) return;
   has_end_ = ledger_.take_up();
   if (!has_end_) return;
@@ -101,7 +102,8 @@ void CoLane::born(size_t bytes, Page top) {
 void CoLane::died(Page top) { is_inside_ ? happened(top) : rest(top); }
 
 void CoLane::happened(Page top) {
-  const Chunks extent = chunks(top), bound = progress_.happened(extent);
+  const Chunks extent = chunks(top);
+  const Chunks bound = of_least(progress_.happened(least_chunks(extent)));
   if (extent >= extent_ && bound >= bound_) return;
   change([&](Claims& claims) {
     claims.shrink(end(), extent);
@@ -109,9 +111,9 @@ void CoLane::happened(Page top) {
   });
 }
 
-void CoLane::leave(Page top) {
+void CoLane::leave(Page top, bool is_usual) {
   if (!is_inside_) return;
-  progress_.end();
+  if (is_usual) progress_.end();
   is_inside_ = false;
   rest(top);
 }

@@ -44,6 +44,9 @@ class CoLane {
     kSpill,    // what is alive has to leave the lane: then say `spilled`, and claim again
   };
 
+  // What `progress` knows of iterations outlives this lane.
+  explicit CoLane(Progress& progress) : progress_(progress) {}
+
   // Takes one end of a lane of `lane_bytes` bytes. Returns an empty string, or the sentence that
   // says why that is impossible.
   [[nodiscard]] std::string open(const LaneEnd& lane_end, size_t lane_bytes, size_t page_bytes);
@@ -67,7 +70,8 @@ class CoLane {
   void born(size_t bytes, Page top);
   // A block has ended, or left the lane.
   void died(Page top);
-  void leave(Page top);
+  // `is_usual`: the next iterations will need what this one has needed.
+  void leave(Page top, bool is_usual = true);
   // Between turns another process may have the end. Does nothing where something is still claimed.
   void pass_on();
   void spilled();
@@ -91,6 +95,11 @@ class CoLane {
 
  private:
   Chunks chunks(Page top) const { return (top + chunk_pages() - 1) >> chunk_shift_; }
+  // The chunks of another lane may be larger, so progress is in the smallest ones.
+  Chunks least_chunks(Chunks chunks) const { return chunks << least_shift_; }
+  Chunks of_least(Chunks least) const {
+    return static_cast<Chunks>((least + (std::uint64_t{1} << least_shift_) - 1) >> least_shift_);
+  }
   template <class Make>
   void change(Make make);
   void happened(Page top);
@@ -98,10 +107,11 @@ class CoLane {
   void count_wait(Answer answer);
 
   Ledger ledger_;
-  Progress progress_;
+  Progress& progress_;
   std::string page_directory_;
   bool (*may_wait_)() = nullptr;
   int chunk_shift_ = 0;  // the exponent of the pages of a chunk
+  int least_shift_ = 0;  // the exponent of the smallest chunks in one
   // What the ledger says of this end. Only this process changes that, so anything else there is
   // wrong.
   Chunks extent_ = 0, bound_ = 0;

@@ -1,7 +1,5 @@
 #pragma once
-#include <array>
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -11,26 +9,20 @@
 #include <thread>
 #include <vector>
 
+#include "claims/time_curve.h"
 #include "memory/common/block_allocator.h"
 #include "memory/common/co_lane.h"
 #include "memory/common/lane_layout.h"
 #include "memory/common/lane_pages.h"
+#include "memory/common/lane_usage.h"
+#include "memory/common/lane_window.h"
+#include "memory/common/low_places.h"
 #include "memory/common/predictor.h"
 #include "memory/common/sparse_array.h"
 #include "memory/common/spin_lock.h"
+#include "memory/common/trimmed_segments.h"
 
 namespace gpushare {
-
-struct LaneUsage {
-  size_t footprint;              // bytes that the lane needed in the last iteration
-  size_t largest_footprint;      // the same, in the last 64 iterations
-  uint64_t overflows;            // blocks that did not fit, so far
-  size_t overflow_bytes;         // the most bytes of such blocks at one time in the last iteration
-  uint64_t expected_survivors;   // blocks that stayed out because they were to survive, so far
-  uint64_t promoted_pages;       // so far
-  uint64_t promoted_runs;        // of neighbouring pages, so far
-  size_t living_promoted_bytes;  // promoted blocks that are alive now
-};
 
 class PromotionFailed : public std::bad_alloc {
  public:
@@ -93,8 +85,11 @@ class Lane {
   [[nodiscard]] std::string attach(int descriptor, size_t bytes, const LaneEnd& end) {
     return attach(std::span(&descriptor, 1), bytes, &end);
   }
-  // Gives the memory up, under the same conditions, and forgets what was learned about survivors.
+  // Gives the memory up, under the same conditions. What was learned about survivors stays, as
+  // where other memory is attached.
   [[nodiscard]] std::string detach();
+  // Forgets what was learned about survivors.
+  void forget();
 
   // An iteration begins: this thread, and no other, allocates tensors from the lane; or every
   // thread segments.
@@ -130,6 +125,8 @@ class Lane {
   void ended(Predictor::Note note, size_t bytes);
 
   LaneUsage usage() const;
+  // What a usual iteration has in the lane, against its time without waits for another process.
+  TimeCurve::Known curve() const;
   // Nothing but zeros where no other process has an end of the lane.
   CoLaneUsage co_lane_usage() const;
   std::string is_valid() const;  // empty, or the first broken invariant as a sentence
@@ -148,13 +145,7 @@ class Lane {
     SpinLock& lock;
   };
 
-  struct Survivor : Run {  // promoted
-    bool is_alive;
-  };
-  struct Part : Run {  // of a trimmed segment, alive in the lane or promoted
-    Page segment;      // its first page
-  };
-  using MakeCopy = std::function<void*(const Run&)>;  // null: there is no memory
+  using MakeCopy = LaneWindow::MakeCopy;
   struct Moved {
     Page pages;
     size_t runs;
@@ -165,7 +156,6 @@ class Lane {
     void* pages;
   };
 
-  static constexpr size_t kRecent = 64;
   static constexpr Predictor::Note kOverflow = Predictor::kSpareBit;
 
   bool is_inside() const {
@@ -184,30 +174,21 @@ class Lane {
   size_t whole_pages(size_t bytes) const { return (bytes + this->bytes(1) - 1) >> page_shift_; }
   Page page_of(const void* address) const;
 
-  void resize(Page lane_pages);
-  void lay_out();
-  std::vector<Stretch> wanted_layout() const;
-  std::vector<Run> spare_addresses() const;
-  void bury();
+  void show(Page lane_pages);
   std::vector<Run> living() const;
-  std::vector<Run> held() const;
   Moved move_out(std::span<const Run> blocks, const MakeCopy& make_copy);
-  bool keep(const Run& run, const MakeCopy& make_copy);
-  bool replace(const Run& run, const MakeCopy& make_copy);
-  Page hold(std::span<const Run> blocks);
   std::vector<Run> last_survivors();
   std::vector<Run> blocks_of_iteration();
   Page find(size_t block_bytes);
-  Page find_beside_another(size_t block_bytes);
+  Page find_beside_another(const Predictor::Birth& birth);
+  Page find_low(const Predictor::Birth& birth);
   bool wait(CoLane::Answer answer, Page top);
   bool spill();
   void end_block(Page first);
-  bool is_part(const Run& block) const;
+  void happened();
+  double time() const;
   std::vector<Run> pages_of(std::span<const Extent> living, const Run& block) const;
   Predictor::Note overflow_note() const { return kOverflow | predictor_.iteration(); }
-  std::string mapping_is_right() const;
-  std::string survivors_are_right() const;
-  std::string parts_are_right() const;
 
   LanePages& pages_;
   const Tenant tenant_;
@@ -223,23 +204,18 @@ class Lane {
   std::optional<BlockAllocator>
       blocks_;  // of the window; available are the pages that show the lane
   SparseArray<Predictor::Birth> births_;  // the births of the blocks in the lane, by first page
-  Page lane_pages_ = 0;
-  std::vector<Stretch> mapped_;      // sorted
-  std::vector<Survivor> survivors_;  // sorted
-  std::vector<Part> parts_;
-  std::vector<Run> spare_;    // available addresses without memory
-  bool is_stale_ = false;     // the lane has to be laid out anew
+  LaneWindow window_;
+  TrimmedSegments trimmed_;
   std::vector<Copy> copies_;  // from before a fork until after it
 
   std::atomic<std::thread::id> inside_ =
       std::thread::id();             // the thread that may allocate; empty: no thread
+  Progress progress_;                // of iterations in all co-lanes so far
   std::unique_ptr<CoLane> co_lane_;  // while another process may have the other end
+  LowPlaces low_places_;             // in use while there is a co-lane
+  TimeCurve curve_;
   Predictor predictor_;
-  std::array<Page, kRecent> footprints_ = {};  // of recent iterations, the last one at iterations_
-  uint64_t iterations_ = 0;
-  size_t overflow_ = 0, most_overflow_ = 0;  // pages, of this iteration: now, and at one time
-  Page spilled_ = 0;                         // pages, of this iteration
-  LaneUsage totals_ = {};
+  LaneUsageCounter counter_;
 };
 
 }  // namespace gpushare

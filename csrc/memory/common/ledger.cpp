@@ -186,6 +186,11 @@ void Ledger::spoil(int descriptor) {
   if (ledger.map(descriptor).empty()) ledger.spoil();
 }
 
+bool Ledger::is_whole(int descriptor) {
+  Ledger ledger;
+  return ledger.map(descriptor).empty() && ledger.is_whole();
+}
+
 bool Ledger::reap(int end) {
   if (!look().is_inside(end) || has_process(end)) return false;
   change([&](Claims& claims) { claims.end(end); });

@@ -61,6 +61,8 @@ class Ledger {
   // The same by a process that has no end: one of the two may never give back what it has, so none
   // is to wait for it.
   static void spoil(int descriptor);
+  // The same question by a process that has no end. What cannot be mapped is no ledger.
+  static bool is_whole(int descriptor);
 
   enum class Wait { kMayGoOn, kLate, kSignal };
   // Sleeps until a claim of `want` chunks may lead on, or for `seconds`, or until a signal has

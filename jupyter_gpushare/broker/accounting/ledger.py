@@ -144,12 +144,14 @@ class Ledger:
         ).fetchall()
 
     def rows(self, by: str, start: float, end: float, scope: Scope) -> list[AccountRow]:
-        """Return the sums of hours that begin from `start` until before `end`, within `scope`."""
+        """Return the sums of hours that begin from `start` until before `end`, within `scope`: the
+        largest use of the device first, or by time."""
         groups = sorted(scope.groups)
+        order = "1" if by in ("day", "hour") else "2 DESC, 1"
         query = (
             f"SELECT {KEYS[by]}, {SUMS} FROM used WHERE hour >= ? AND hour < ?"
             f' AND (? OR user = ? OR "group" IN ({", ".join("?" * len(groups))}))'
-            " GROUP BY 1 ORDER BY 1"
+            f" GROUP BY 1 ORDER BY {order}"
         )
         given = (start, end, scope.everything, scope.user, *groups)
         return [AccountRow(*row) for row in self._database.execute(query, given)]

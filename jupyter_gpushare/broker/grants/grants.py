@@ -157,9 +157,23 @@ class Grants:
         """Give back memory that lanes which have shrunk or closed do not need any more, nor domains
         whose sessions have gone."""
         domains = {record.domain for record in self._sessions.all_known()}
+        spoiled = [lanes for lanes in self._lanes.values() if lanes.abandon_spoiled()]
+        if spoiled:
+            self._tell_of_growth()
         for device, lanes in self._lanes.items():
             lanes.follow(partial(self._staying_bytes, device))
             lanes.close_emptied(domains)
+        self._release_left()
+
+    def _release_left(self) -> None:
+        """Let sessions without a turn release memory that is of no lane any more: the system frees
+        it only then, and the next turn of such a session may be far off."""
+        numbers = {number for lanes in self._lanes.values() for number in lanes.numbers()}
+        for record in self._sessions.all_known():
+            peer = record.peer
+            if peer.memory and peer.memory not in numbers and not any(record.told):
+                peer.send(Trim(peer.memory, 0))
+                peer.memory = peer.chunks = 0
 
     def leave_lane_to(self, record: SessionRecord) -> None:
         """Leave the memory of its lane to a holder whose process lives, since it may still write to
@@ -249,9 +263,9 @@ class Grants:
         return Successor(record.handoff_slot, write_handoff_token(record.key, grant))
 
     def _tell_of_growth(self) -> None:
-        """Tell holders who have got more during their turn: their lane has grown, or they are
-        squeezed less, or another session uses the lane beside them. They get less only after the
-        turn."""
+        """Tell holders that have got more during their turn: their lane has grown, or they are
+        squeezed less, or another session uses the lane beside them; or that get other memory. They
+        get less only after the turn."""
         for record in tuple(self._told.values()):
             told = record.granted
             if told and told.lane:

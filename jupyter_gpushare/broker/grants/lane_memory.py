@@ -41,10 +41,18 @@ class Piece:
         """Made when two sessions use the lane at once for the first time. Raises OSError."""
         return Ledger()
 
+    @property
+    def has_ledger(self) -> bool:
+        return "ledger" in self.__dict__
+
     def give_up_ledger(self) -> None:
         """Let no session go by the ledger any more, if there is one."""
-        if "ledger" in self.__dict__:
+        if self.has_ledger:
             _core.spoil_ledger(self.ledger.descriptor)
+
+    def is_spoiled(self) -> bool:
+        """Whether what its ledger said could not be true: a session has noticed that."""
+        return self.has_ledger and not _core.is_ledger_whole(self.ledger.descriptor)
 
 
 class Lanes:
@@ -78,6 +86,10 @@ class Lanes:
         """Return the piece with that number, while a lane has it; else None."""
         return next((piece for piece in self._pieces.values() if piece.number == number), None)
 
+    def numbers(self) -> list[int]:
+        """Return the numbers of all pieces."""
+        return [piece.number for piece in self._pieces.values()]
+
     def number(self, lane: int, domain: str) -> int:
         """Return the number of the piece that a lane has for a domain; 0: none."""
         piece = self._pieces.get((lane, domain))
@@ -102,6 +114,13 @@ class Lanes:
         for lane, domain in tuple(self._pieces):
             if domain not in domains and self._last.get(lane) != domain:
                 self.abandon(lane, domain)
+
+    def abandon_spoiled(self) -> bool:
+        """Leave the pieces that no session goes on with, and return whether there were any."""
+        spoiled = [where for where, piece in self._pieces.items() if piece.is_spoiled()]
+        for lane, domain in spoiled:
+            self.abandon(lane, domain)
+        return bool(spoiled)
 
     def abandon(self, lane: int, domain: str) -> None:
         """Leave a piece to a process that may still write to it; the next turn gets another one. A

@@ -13,7 +13,8 @@ from ...wire.snapshot import Snapshot
 from ..access.permissions import Person
 from ..admin.rules import RuleEngine
 from ..peer import Peer
-from ..sessions import Sessions
+from ..sessions import SessionRecord, Sessions
+from . import views
 from .builder import SnapshotBuilder
 from .visibility import ALL_SEEING, Visibility
 
@@ -72,7 +73,7 @@ class Publisher:
     def show(self, peer: Peer, now: float) -> None:
         peer.send_frame(self._frame(self._rules.person(peer), now))
 
-    def tell_waiters(self, device: str, device_snapshot: _core.DeviceSnapshot) -> None:
+    def tell_waiters(self, device: str, device_snapshot: _core.DeviceSnapshot, now: float) -> None:
         """Tell the sessions that wait for a device why they wait, and for which session."""
         holders = {lane.id: lane.holder for lane in device_snapshot.lanes if lane.holder}
         first = next(iter(holders.values()), None)
@@ -82,10 +83,12 @@ class Publisher:
                 continue
             if state.waiting is not None and state.waiting >= FIRST_WAIT_SECONDS:
                 holder = None if record.gang else holders.get(state.lane or 0, first)
-                self._tell(record.peer, state, holder)
+                self._tell(record, state, holder, now)
 
-    def _tell(self, peer: Peer, state: _core.SessionState, holder: str | None) -> None:
-        if not peer.is_behind():
+    def _tell(
+        self, record: SessionRecord, state: _core.SessionState, holder: str | None, now: float
+    ) -> None:
+        if not (peer := record.peer).is_behind():
             name = self._visibility.namer_for(peer)
             peer.send(
                 Wait(
@@ -97,6 +100,7 @@ class Publisher:
                     expected_seconds=state.expected_wait,
                     why=list(map(to_wire, state.why)),
                     names={one.other: name(one.other) for one in state.why if one.other},
+                    remaining_seconds=views.remaining_seconds(state, record, now),
                 )
             )
 

@@ -134,7 +134,16 @@ def session_view(
         why=[without_cause(to_wire(reason)) for reason in state.why],
         squeezed_bytes=state.squeezed,
         slowdown=state.slowdown,
+        curve=record.curve,
+        remaining_seconds=remaining_seconds(state, record, now),
     )
+
+
+def remaining_seconds(state: _core.SessionState, record: SessionRecord, now: float) -> float | None:
+    """A session that is paused, or whose cell has ended, goes on at no time that is known."""
+    if state.state == "paused" or not state.busy:
+        return None
+    return record.finish.seconds(now, state.remaining_iterations)
 
 
 def resting_view(record: SessionRecord, namer: Namer, idle: IdleCulling, now: float) -> RestingView:

@@ -85,7 +85,8 @@ class Connection(asyncio.BufferedProtocol, Peer):
                     self._endpoint.service.handle(self, message, self._endpoint.now())
         except (ProtocolError, LimitExceeded) as error:
             self._refuse(error)
-        except Exception:  # a border: others wait, whatever has become of this one
+        except Exception as error:  # a border: others wait, whatever has become of this one
+            self._endpoint.end_without_memory(error)
             log.exception("a message of process %d could not be handled", self.pid)
             self._transport.abort()
         self._wait_for_time()
@@ -143,7 +144,8 @@ class Connection(asyncio.BufferedProtocol, Peer):
         except GpuShareError as error:
             self._refuse(error)
             return
-        except Exception:  # a border: no other client waits for this
+        except Exception as error:  # a border: no other client waits for this
+            self._endpoint.end_without_memory(error)
             log.exception("process %d could not be identified", self.pid)
             self.close()
             return

@@ -33,6 +33,8 @@ from .socket_file import SocketFile, leave_word, listen, open_journal, open_lock
 
 TICK_SECONDS = 0.1
 SOCKET_LOOK_SECONDS = 0.1  # between two looks whether the socket's file is there
+STUCK_SECONDS = 5.0  # of computing without a look: far more than any message takes
+END_SECONDS = 0.5  # of computing, for the end of a broker that has no memory left
 RECEIVE_BYTES = 1 << 16
 GREETING_SECONDS = 10.0  # a connection that has said nothing by then is no client
 LEAST_CHECK_SECONDS = 1.0  # between two checks that the hub still knows a connection's token
@@ -46,8 +48,14 @@ class Endpoint:
     """Listens, keeps the deadlines of the service, and ends by itself when no client is there."""
 
     def __init__(
-        self, settings: Settings, service: Service, clock: SteadyClock | None = None
+        self,
+        settings: Settings,
+        service: Service,
+        clock: SteadyClock | None = None,
+        end_after: Callable[[float], None] = lambda seconds: None,
     ) -> None:
+        """`end_after` ends a process that stays in one place for ever, where it is a broker's."""
+        self._end_after = end_after
         self._loop = asyncio.get_running_loop()
         self._clock = clock or SteadyClock()
         self.settings = settings
@@ -85,16 +93,24 @@ class Endpoint:
         return was_in_use
 
     def _failed(self, loop: asyncio.AbstractEventLoop, about: dict[str, Any]) -> None:
-        """Without memory a decision may be lost between scheduler and sessions, such as a request
-        to yield, which is made once. The next broker asks the sessions for what they have."""
         loop.default_exception_handler(about)
-        if isinstance(about.get("exception"), MemoryError):
+        self.end_without_memory(about.get("exception"))
+
+    def end_without_memory(self, error: object) -> None:
+        """End if this error is a want of memory: a decision may be lost between scheduler and
+        sessions, such as a grant or a request to yield, which are sent once. The next broker asks
+        the sessions for what they have."""
+        if isinstance(error, MemoryError):
+            self._end_after(END_SECONDS)
             log.error("this broker has no memory left, so it ends")
             self._stopped.set()
 
     def _look_for(self, file: SocketFile) -> None:
         """A broker that cannot be found any more ends, so that there can be one that is found:
         sessions bring what they have to the next."""
+        if self._stopped.is_set():
+            return
+        self._end_after(STUCK_SECONDS)
         if file.is_there():
             self._loop.call_later(SOCKET_LOOK_SECONDS, self._look_for, file)
         else:
@@ -215,6 +231,14 @@ class Endpoint:
             connection.close()
 
 
+def end_after(seconds: float) -> None:
+    """Let the system end this process once it has computed for these seconds more, unless this is
+    called again before. Python can stay in one place for ever: in 3.11 an exception that finds no
+    memory in its handler is raised there again and again. This process has the lock of the socket,
+    so no other broker could start. Time in which it sleeps or is stopped does not count."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
 def run(settings: Settings) -> None:
     """Run a broker until it ends. Raises AlreadyRunning where one has the socket."""
     path = checked(socket_path(settings))
@@ -263,7 +287,7 @@ async def _serve(
         accounts=accounts,
         journal=journal,
     )
-    is_in_use = await Endpoint(settings, service, clock).serve(listener, file)
+    is_in_use = await Endpoint(settings, service, clock, end_after).serve(listener, file)
     service.close(clock())
     return is_in_use
 

@@ -23,7 +23,7 @@ def main(environment: dict[str, str]) -> None:
         return
     function, arguments = pickle.loads((directory / CALL).read_bytes())
     result = function(*arguments)
-    if environment["RANK"] == "0":
+    if environment.get("RANK", "0") == "0":
         keep(directory / f"g{environment['GPUSHARE_GENERATION']}", result)
 
 

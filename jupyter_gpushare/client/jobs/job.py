@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import sys
@@ -14,20 +15,19 @@ from typing import Any
 
 from ...errors import (
     BrokerUnavailable,
-    ConnectionLost,
     DoesNotFit,
     InvalidValue,
     JobFailed,
+    NotPermitted,
     Unanswered,
 )
 from ...settings import Settings, load
-from ...wire.jobs import JobView
+from ...wire.jobs import OVER, Gpus, JobView
 from . import pickled, submission
-from .connection import Cluster
+from .connection import ask
 from .submission import Wanted
 
 LOOK_SECONDS = 0.5
-OVER = ("done", "failed", "cancelled")
 Part = tuple[int, str]  # generation and node
 LOG = re.compile(r"g([0-9]+)(?:\.closed)?/log\.(.+)")
 
@@ -44,14 +44,8 @@ class Job:
         return f"<Job {self.id}: {self.look().sentence}>"
 
     def look(self) -> JobView:
-        try:
-            return self._look()
-        except ConnectionLost:  # the service ended meanwhile; the next question starts another one
-            return self._look()
-
-    def _look(self) -> JobView:
-        with Cluster(self._settings, start=True) as cluster:
-            return cluster.job(self.id)
+        """Return all that the service knows of it: state, sentence, place, iterations and times."""
+        return ask(self._settings, lambda cluster: cluster.job(self.id))
 
     @property
     def state(self) -> str:
@@ -61,12 +55,13 @@ class Job:
 
     @property
     def directory(self) -> Path:
-        return Path(self.look().directory)
+        """The folder of the job, with its logs and checkpoints. Raises NotPermitted for a job of
+        another user."""
+        return directory_of(self.look())
 
     def cancel(self) -> None:
-        """Of a job that is over, nothing is changed."""
-        with Cluster(self._settings, start=True) as cluster:
-            cluster.cancel(self.id)
+        """End the job, or take it out of the queue; of one that is over nothing is changed."""
+        ask(self._settings, lambda cluster: cluster.cancel(self.id))
 
     def wait(self, timeout: float | None = None) -> JobView:
         """Wait for its end, or for `timeout` seconds. Raises JobFailed where it has failed or was
@@ -87,7 +82,7 @@ class Job:
         view = self.wait(timeout)
         if view.state not in OVER:
             raise Unanswered(f"{self.id} is not over yet: it {view.sentence}")
-        path = Path(view.directory) / f"g{view.generation}.closed" / pickled.RESULT
+        path = directory_of(view) / f"g{view.generation}.closed" / pickled.RESULT
         if not path.exists():
             raise InvalidValue(f"{self.id} is a script or a cell, which returns nothing")
         return pickle.loads(path.read_bytes())
@@ -104,7 +99,7 @@ class Job:
         offsets: dict[Part, int] = {}
         while True:
             view = self.look()
-            for part, path in logs(Path(view.directory)).items():
+            for part, path in logs(directory_of(view)).items():
                 if text := news(path, offsets.get(part, 0)):
                     offsets[part] = offsets.get(part, 0) + len(text)
                     yield text.decode(errors="replace")
@@ -113,10 +108,17 @@ class Job:
             time.sleep(LOOK_SECONDS)
 
 
+def directory_of(view: JobView) -> Path:
+    """Raises NotPermitted where the job is another user's."""
+    if not view.directory:
+        raise NotPermitted(f"the job {view.id} is of {view.user}, who may read its files")
+    return Path(view.directory)
+
+
 def submit(
     what: str | Path | Callable[..., Any],
     *arguments: Any,
-    gpus: int = 1,
+    gpus: Gpus = 1,
     nodes: int = 0,
     name: str = "",
     resumes: bool = False,
@@ -125,9 +127,10 @@ def submit(
     settings: Settings | None = None,
 ) -> Job:
     """Run a script of Python, or call a function, on a cluster: on `gpus` GPUs of at most `nodes`
-    nodes (0: any number), in the present directory, with the environment of this process.
-    `resumes`: it saves when it is asked to yield, and goes on from there; `restarts`: from its
-    beginning, where it was lost. Raises InvalidValue, DoesNotFit and BrokerUnavailable."""
+    nodes (0: any number), or on a part of one GPU, such as 0.25. It runs in the present directory,
+    with the environment of this process. `resumes`: it saves when it is asked to yield, and goes on
+    from there; `restarts`: from its beginning, where it was lost. Raises InvalidValue, DoesNotFit
+    and BrokerUnavailable."""
     wanted = Wanted(gpus, nodes, name, resumes, restarts, rank_for_each_gpu)
     settings = settings or load()
     if not callable(what):
@@ -161,9 +164,8 @@ def submitted(
 ) -> Job:
     wish = submission.made(settings, command, wanted, files)
     try:
-        with Cluster(settings, start=True) as cluster:
-            cluster.submit(wish)
-    except (InvalidValue, DoesNotFit, BrokerUnavailable):  # else it may have come there
+        ask(settings, lambda cluster: cluster.submit(wish))
+    except (InvalidValue, DoesNotFit, BrokerUnavailable):  # else a service may have it
         submission.discard(wish)
         raise
     return Job(wish.id, settings)
@@ -178,10 +180,25 @@ def logs(directory: Path) -> dict[Part, Path]:
     return dict(sorted(found.items()))
 
 
+def tail(directory: Path, most: int) -> bytes:
+    """Return the last `most` bytes of what the ranks of a job have printed."""
+    text = b""
+    for path in reversed(logs(directory).values()):
+        if len(text) < most:
+            text = _read(path, lambda size: size - most) + text
+    return text[-most:]
+
+
 def news(path: Path, offset: int) -> bytes:
-    """What has been written since then. Its directory changes its name once, meanwhile."""
+    """Return what has been written since then."""
+    return _read(path, lambda size: offset)
+
+
+def _read(path: Path, offset: Callable[[int], int]) -> bytes:
+    """Return a log from an offset, which depends on its size. Its directory changes its name once,
+    meanwhile."""
     for place in (path, path.parent.with_name(f"{path.parent.name}.closed") / path.name):
         with suppress(FileNotFoundError), open(place, "rb") as file:
-            file.seek(offset)
+            file.seek(max(0, offset(os.fstat(file.fileno()).st_size)))
             return file.read()
     return b""

@@ -17,11 +17,13 @@ import msgspec
 from ...errors import InvalidValue, cause
 from ...format import size
 from ...settings import Settings, cluster_directory
-from ...wire.jobs import JOB_FILE, MOST_GPUS, Submit
+from ...wire.jobs import JOB_FILE, MOST_GPUS, Gpus, Submit, check_gpus
 from ...wire.launch import make_directory
 
 # The launcher gives these variables to a job itself.
-NOT_PASSED = re.compile(r"CUDA_VISIBLE_DEVICES|GPUSHARE_.*|RANK|WORLD_SIZE|LOCAL_.*|MASTER_.*")
+NOT_PASSED = re.compile(
+    r"CUDA_VISIBLE_DEVICES|GPUSHARE_.*|RANK|WORLD_SIZE|(LOCAL|GROUP|MASTER|TORCHELASTIC|SLURM)_.*"
+)
 MOST_NAME = 40
 MOST_JOB_BYTES = 1 << 20  # of job.json, which a launcher reads
 
@@ -30,7 +32,7 @@ class Wanted(NamedTuple):
     """How a job is to be run: on GPUs of at most this number of nodes (0: any), with a rank for
     each GPU or for each node."""
 
-    gpus: int = 1
+    gpus: Gpus = 1
     nodes: int = 0
     name: str = ""
     resumes: bool = False
@@ -77,8 +79,7 @@ def command_of(script: Path, arguments: Sequence[str]) -> list[str]:
 
 
 def check(wanted: Wanted) -> None:
-    if not 0 < wanted.gpus <= MOST_GPUS:
-        raise InvalidValue(f"a job has 1 GPU or more, and not {wanted.gpus}")
+    check_gpus(wanted.gpus)
     if not 0 <= wanted.nodes <= MOST_GPUS:
         raise InvalidValue(f"a job has 1 node or more, or 0 for any number, not {wanted.nodes}")
     if wanted.resumes and wanted.restarts:

@@ -84,7 +84,7 @@ class Apart:
             return
         for pool in (self._left, self._packed):
             if pool is not None:
-                self._note_places(torch.cuda.memory_snapshot(pool.id))
+                self._note_places(pools.segments(pool))
         del pool
         self._left = self._packed = None
         pools.empty_cache()

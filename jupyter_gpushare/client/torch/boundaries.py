@@ -24,7 +24,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from ..stacks import Activity, runs
+from ..stacks import Activity, FrameId, id_of, runs
 from .forwards import Forwards
 from .outermost import OutermostForward
 from .profile import Profile
@@ -72,6 +72,9 @@ class Memory(Protocol):
     def moves_aside(self) -> bool: ...
 
     @property
+    def seconds_to_move(self) -> float: ...
+
+    @property
     def squeeze(self) -> Squeezes: ...
 
 
@@ -94,7 +97,7 @@ class Squeezes(Protocol):
 class _Thread(threading.local):
     """The values of one thread: the step that it is in, and an object that ends with the thread."""
 
-    step = 0  # id of the frame that runs the outermost step; 0 if none runs
+    step: FrameId | None = None  # the frame that runs the outermost step
     end: ThreadEnd | None = None
 
 
@@ -169,7 +172,7 @@ class Boundaries:
         Return False if another thread is inside an iteration: it needs the turn, and ends the
         iteration at its own boundary, or when the thread ends.
         """
-        self._thread.step = 0
+        self._thread.step = None
         with self._entering:
             if self._inside and self._leader != get_ident():
                 return False
@@ -326,11 +329,11 @@ class Boundaries:
         if self._recording and not module._modules and not is_squeezed:
             return  # its end does not matter, and it has no modules inside
         frame = sys._getframe(1)
-        self._outermost.begin(id(frame))
+        self._outermost.begin(id_of(frame))
         self._outermost.hook_end_of(module)
         if is_squeezed:
             self._memory.squeeze.forward_begins(module)
-            self._outermost.watch(frame, functools.partial(self._forward_left, id(frame)))
+            self._outermost.watch(frame, functools.partial(self._forward_left, id_of(frame)))
 
     def _note_forward(self) -> bool:
         """Note that an outermost forward begins; without candidates it also begins an iteration.
@@ -347,7 +350,7 @@ class Boundaries:
         self._recording = True
         return True
 
-    def _forward_ended(self, frame: int) -> None:
+    def _forward_ended(self, frame: FrameId) -> None:
         """The hook at the end, called from the frame that began the forward.
 
         If the forward raised, another frame calls it. Then torch is iterating over the module's
@@ -367,18 +370,17 @@ class Boundaries:
         if self._inside and not self._recording:
             self._end()
 
-    def _forward_left(self, frame: int) -> None:
+    def _forward_left(self, frame: FrameId) -> None:
         """The frame has ended; an interrupt leaves a forward without a call of its hooks. Its id is
-        not looked for on the stack: a frame that runs by now may have got it."""
+        not looked for on the stack: a frame that runs by now may have got it. After an interrupt in
+        here this is called again."""
         if self._leader != get_ident():
             return
-        was_open = self._outermost.frame == frame
-        if was_open:
+        if self._outermost.frame == frame:
+            self._memory.squeeze.forward_left()
             self._outermost.end()
         if not self._outermost.frame:
             self._outermost.unhook_end()
-        if was_open:
-            self._memory.squeeze.forward_left()
 
     # --- candidates --------------------------------------------------------------------------
 
@@ -390,14 +392,14 @@ class Boundaries:
             if self._is_done and self._leader == get_ident():
                 with self._entering:
                     self._is_done = False
-            self._thread.step = id(sys._getframe(1))
+            self._thread.step = id_of(sys._getframe(1))
             if self._memory.squeeze.is_active and self._leader == get_ident():
                 self._memory.squeeze.step_begins()
 
     def _step_ended(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         __tracebackhide__ = True
-        if not torch.compiler.is_compiling() and self._thread.step == id(sys._getframe(1)):
-            self._thread.step = 0
+        if not torch.compiler.is_compiling() and self._thread.step == id_of(sys._getframe(1)):
+            self._thread.step = None
             if self._ends_at("step", optimizer):
                 self._end()
 
@@ -447,16 +449,16 @@ class Boundaries:
     def _noticing_call(self, compiled: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            if torch.compiler.is_compiling() or not self._compiled_begins(id(sys._getframe())):
+            if torch.compiler.is_compiling() or not self._compiled_begins(id_of(sys._getframe())):
                 return compiled(*args, **kwargs)
             try:
                 return compiled(*args, **kwargs)
             finally:
-                self._forward_ended(id(sys._getframe()))
+                self._forward_ended(id_of(sys._getframe()))
 
         return call
 
-    def _compiled_begins(self, frame: int) -> bool:
+    def _compiled_begins(self, frame: FrameId) -> bool:
         __tracebackhide__ = True
         if _installed is not self or self._outermost.frame or _is_captured():
             return False

@@ -9,7 +9,7 @@ A segment for which the lane had no room is private, and PyTorch would keep it f
 iteration and prefer it to the lane's. So an iteration that overflowed is followed by a new pool.
 
 This module has run under PyTorch's own allocator on a driver that replaces the real one
-(tests/cuda), and on no GPU so far.
+(tests/cuda), and on one card (docs/results/gpu.md).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from .seed import Seed
 
 if TYPE_CHECKING:
     from ...wire.client import LaneMemory
+    from ...wire.messages import Curve
 
 LEAST_SEED = 20 << 20  # bytes; for a smaller request PyTorch makes a segment of that size
 TIDY = 8  # times to empty the cache after an iteration outside; live blocks pin segments
@@ -63,6 +64,7 @@ class PooledLane:
     """
 
     moves_aside = False  # memory that a GPU kernel uses meanwhile would be lost
+    seconds_to_move = 0.005  # a look at what is alive, new segments, and copies
 
     def __init__(self, index: int, capacity: int) -> None:
         import torch
@@ -247,13 +249,17 @@ class PooledLane:
         """Return the bytes of the lane that segments of other streams take."""
         return sum(
             self._whole_chunks(segment["total_size"])
-            for segment in self._torch.cuda.memory_snapshot(self._pool.id)
+            for segment in pools.segments(self._pool)
             if segment["stream"] != self._stream and segment["segment_type"] == "large"
         )
 
     def _whole_chunks(self, size: int) -> int:
         chunk = self._lane.chunk_bytes
         return -(-size // chunk) * chunk
+
+    def curve(self) -> Curve | None:
+        """Return None: PyTorch's allocator keeps its segments until an iteration ends."""
+        return None
 
     def survivors(self) -> int:
         """Return the bytes that are alive in the lane; if there are any, this walks all segments.
@@ -289,7 +295,7 @@ class PooledLane:
             self._torch.cuda.use_mem_pool(self._kept, self._index),
             self._peaks.unseen(),
         ):
-            pools.move_storages(_core.CudaLane.owns)
+            pools.move_storages(_core.CudaLane.owns, lambda: not self.survivors())
         self._torch.cuda.synchronize(self._index)  # the copies read the lane
         if self.survivors():
             self._retire()
@@ -324,7 +330,7 @@ class PooledLane:
         """Return addresses and sizes of what is alive in the pool, without a walk if nothing is."""
         if self._pool is None or not pools.is_alive(self._index, self._pool):
             return []
-        return living(self._torch.cuda.memory_snapshot(self._pool.id))
+        return living(pools.segments(self._pool))
 
     def _retire(self) -> None:
         """End the use of the pool. Only those of its segments stay that have live blocks, until

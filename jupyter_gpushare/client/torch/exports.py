@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .tensors import storage_of
+from .tensors import WeakStorage, storage_of
 
 LEAST_PRUNED = 1024  # known addresses, below which none is looked at again
 
@@ -24,20 +24,19 @@ def is_exported(storage: Any) -> bool:
     return storage._cdata in _exported
 
 
-_known: dict[int, Any] = {}  # weak references to the storages of which user code has the address
+_known: dict[int, WeakStorage] = {}  # the storages of which user code has the address, by _cdata
 
 
 def has_known_address(storage: Any) -> bool:
     """Return whether user code has asked for the address of a tensor in that storage, since
     `watch_addresses`: C code may change the bytes unseen."""
     weak = _known.get(storage._cdata)
-    return weak is not None and not weak.expired()
+    return weak is not None and weak.is_to(storage)
 
 
 def watch_addresses() -> None:
     """Note the storages whose address Python asks for from now on. Idempotent."""
     import torch
-    from torch.multiprocessing.reductions import StorageWeakRef
 
     if "data_ptr" in vars(torch.Tensor):
         return
@@ -46,11 +45,16 @@ def watch_addresses() -> None:
     @functools.wraps(original)
     def data_ptr(tensor: Any) -> Any:
         if (storage := storage_of(tensor)) is not None:
-            _known[storage._cdata] = StorageWeakRef(storage)
-            _prune()
+            _know(storage)
         return original(tensor)
 
     torch.Tensor.data_ptr = data_ptr
+
+
+def _know(storage: Any) -> None:
+    if not has_known_address(storage):
+        _known[storage._cdata] = WeakStorage(storage)
+        _prune()
 
 
 def _prune() -> None:
@@ -58,8 +62,8 @@ def _prune() -> None:
     global _most_known
     if len(_known) > _most_known:
         for address, weak in tuple(_known.items()):
-            if weak.expired():
-                _known.pop(address, None)
+            if weak.has_ended() and _known.pop(address, None) is weak:
+                weak.end()
         _most_known = max(LEAST_PRUNED, 2 * len(_known))
 
 

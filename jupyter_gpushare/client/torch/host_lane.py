@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ... import _core
-from ...wire.messages import ALONE
+from ...wire.messages import ALONE, Curve
 from .pager import lies_in_memory
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class HostLane:
     """
 
     learns = False
+    seconds_to_move = 0.0  # a few pages of main memory are moved at once
     moves_aside = True  # a write to pages that move waits: csrc/memory/host/fault_net.h
 
     def __init__(self, page_directory: Callable[[], str] = str) -> None:
@@ -41,7 +42,7 @@ class HostLane:
         self.is_shared = False
         self.inside = False
         self._page_directory = page_directory
-        self._attached: Attached | None = None  # to one end
+        self._attached: Attached | None = None
         self._next: tuple[LaneMemory, int, int] | None = None  # came in the middle of an iteration
         self._size = 0  # of the lane
         self._largest_used = 0  # the largest size of a lane that iterations have used
@@ -55,11 +56,11 @@ class HostLane:
         if self.inside or (self.is_open and self.survivors()):
             return ""  # the lane stays as it is: its survivors would have to move
         self.is_open = self.is_shared = False
-        self._attached = None
         if memory is None or not size:
             return ""
         trouble = _open_window(capacity) or _core.Lane.attach(memory.descriptor, size)
         self.is_open = not trouble
+        self._attached = None if trouble else Attached(memory.number, size, ALONE)
         self._size = size
         return trouble
 
@@ -92,7 +93,14 @@ class HostLane:
         return "" if lies_in_memory(directory) else directory
 
     def trim(self, number: int, size: int) -> None:
-        """Do nothing: the broker trims the one file that all sessions of the lane map."""
+        """Release all of the memory where `size` is 0, unless an iteration or a survivor is in it.
+        Of a part, do nothing: the broker trims the one file that all sessions of the lane map."""
+        is_used = self.inside or self.survivors()
+        if size or is_used or self._attached is None or self._attached.number != number:
+            return
+        self.is_open = self.is_shared = False
+        self._attached = None
+        _core.Lane.detach()
 
     def enter(self, needed: Callable[[], int]) -> None:
         if self.is_open:
@@ -110,17 +118,29 @@ class HostLane:
         """Leave the lane. Return the bytes that this iteration would have taken of it, and whether
         they fit.
 
-        Blocks that did not fit count with the most bytes of them that were alive at one time.
+        Blocks that did not fit count with the most bytes of them that were alive at one time. Where
+        the lane was lost in it, both say nothing: what had been in the lane by then counted twice.
         """
         if not self.inside:
             return 0, True
         self.inside = False
         _core.Lane.leave()
         usage = _core.Lane.usage()
+        is_lost = self.is_shared and _core.Lane.co_lane_usage().is_lost
         if self._next is not None:
             later, self._next = self._next, None
             self._use_end(*later)
+        if is_lost:
+            return 0, True
         return usage.footprint + usage.overflow_bytes, usage.overflow_bytes == 0
+
+    def curve(self) -> Curve | None:
+        known = _core.Lane.curve()
+        peak = max(known.bytes)
+        if not peak:
+            return None
+        percent = tuple(-(-100 * size // peak) for size in known.bytes)
+        return Curve(round(known.seconds, 6), peak, percent)
 
     def survivors(self) -> int:
         return _core.Lane.survivors()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ...wire.client import LaneMemory
+    from ...wire.messages import Curve
 
 
 class Lane(Protocol):
@@ -15,6 +16,8 @@ class Lane(Protocol):
     is_open: bool  # iterations may use it
     moves_aside: bool  # `evacuate` may run while other threads use its survivors
     inside: bool  # an iteration uses it
+    # What survives an iteration takes this long to move out of the lane, where it is little.
+    seconds_to_move: float
     learns: bool  # after `leave`: what earlier iterations took says nothing of what later ones need
 
     def use(
@@ -38,6 +41,9 @@ class Lane(Protocol):
         """End an iteration. Return the bytes that it would have taken of the lane, and whether they
         fit."""
 
+    def curve(self) -> Curve | None:
+        """Return what a usual iteration has in the lane; None if that is not known."""
+
     def survivors(self) -> int:
         """Return the bytes that are alive in the lane."""
 
@@ -53,6 +59,7 @@ class NoLane:
 
     is_open = inside = learns = False
     moves_aside = True
+    seconds_to_move = 0.0
 
     def use(
         self, memory: LaneMemory | None, size: int, capacity: int, needed: Callable[[], int]
@@ -67,6 +74,9 @@ class NoLane:
         return 0, True
 
     def stay_out(self) -> None: ...
+
+    def curve(self) -> Curve | None:
+        return None
 
     def survivors(self) -> int:
         return 0

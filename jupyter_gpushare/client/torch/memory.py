@@ -10,7 +10,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from ... import _core
-from ...wire.messages import Demand
+from ...wire.messages import Curve, Demand
 from .counters import ByteCounter, CountedStorages, CudaAllocator, counter_of, index_of
 from .cuda_lane import PooledLane, why_not_paged
 from .estimator import Estimator, Iteration
@@ -56,6 +56,7 @@ class Memory:
         self.has_news = False  # the demand is known now, or is larger than reported
         self.how = self._counter.how
         self.moves_aside = self.lane.moves_aside
+        self.seconds_to_move = self.lane.seconds_to_move
         self.live = self._counter.live  # bytes in use now
         self.of_thread = self._counter.of_thread  # bytes, those of this thread alone
         self.peak = self._counter.peak  # bytes, since the last `begin` or `end`
@@ -178,6 +179,9 @@ class Memory:
     def trim_lane(self, number: int, size: int) -> None:
         """Release the part above `size` bytes of the memory with that number."""
         self.lane.trim(number, size)
+
+    def curve(self) -> Curve | None:
+        return self.lane.curve()
 
     def survivors(self) -> int:
         """Return the bytes that are alive in the lane; 0 if CUDA has failed in this process."""

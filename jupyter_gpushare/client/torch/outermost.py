@@ -11,17 +11,18 @@ from typing import Any
 
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from ..stacks import runs
+from ..._core import keeps_interrupts
+from ..stacks import FrameId, id_of, runs
 
 
 class _ForwardEnd:
     """The hook at the end of a forward; it is on the module only while that forward runs."""
 
-    def __init__(self, call: Callable[[int], None]) -> None:
+    def __init__(self, call: Callable[[FrameId], None]) -> None:
         self._call = call
 
     def __call__(self, module: Any, args: Any, result: Any) -> None:
-        self._call(id(sys._getframe(1)))
+        self._call(id_of(sys._getframe(1)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Give a model that is copied or saved during a forward a hook that does nothing."""
@@ -29,14 +30,16 @@ class _ForwardEnd:
 
 
 class OutermostForward:
-    """The outermost forward; `frame` is the id of the frame that runs it, or 0 if none runs.
+    """The outermost forward; `frame` is the one that runs it, or None if none runs.
 
     The global hook is registered only while no module forward runs in an open iteration, so modules
     inside modules cost nothing. The hook at the end is on a module only while its forward runs.
     """
 
-    def __init__(self, begins: Callable[[Any, Any], None], ended: Callable[[int], None]) -> None:
-        """`begins` is the global hook; `ended` gets the id of the frame that calls it."""
+    def __init__(
+        self, begins: Callable[[Any, Any], None], ended: Callable[[FrameId], None]
+    ) -> None:
+        """`begins` is the global hook; `ended` gets the frame that calls it."""
         self._begins = begins
         self._end = _ForwardEnd(ended)
         self._handle: Any = None  # handle of the global hook, while it is registered
@@ -44,7 +47,7 @@ class OutermostForward:
         self._hook_id = 0  # unique among the hooks of this process
         self._hooked: Any = None  # the module that has the hook at the end
         self._watch: Any = None  # a weak reference to what ends with the frame
-        self.frame = 0
+        self.frame: FrameId | None = None
 
     def register(self) -> None:
         self._handle = handle = register_module_forward_pre_hook(self._begins)
@@ -54,7 +57,7 @@ class OutermostForward:
         handle, self._handle = self._handle, None
         handle.remove()
 
-    def begin(self, frame: int) -> None:
+    def begin(self, frame: FrameId) -> None:
         """Note that an outermost forward begins in that frame."""
         self.unhook_end()
         self.frame = frame
@@ -65,13 +68,13 @@ class OutermostForward:
         two steps, forwards have to be noticed."""
         if self._handle is not None:
             self._global_hooks[self._hook_id] = self._begins
-        self.frame = 0
+        self.frame = None
 
     def is_running(self) -> bool:
         if self.frame and not runs(self.frame):  # after an interrupt torch calls no hook
             self.unhook_end()
             self.end()
-        return self.frame != 0
+        return self.frame is not None
 
     def hook_end_of(self, module: Any) -> None:
         """Do what register_forward_hook(..., always_call=True) does, at a tenth of its cost;
@@ -91,10 +94,10 @@ class OutermostForward:
     def watch(self, frame: FrameType, left: Callable[[], None]) -> None:
         """Call `left` once that frame of a forward has ended, however it ends: after an interrupt
         torch calls no hook. A frame has no weak references, but this set, which each forward makes,
-        has; the arguments stay what users and their hooks expect."""
+        has; the arguments stay what users and their hooks expect. `left` may be called twice."""
         ends_with_it = frame.f_locals.get("called_always_called_hooks")
         if ends_with_it is not None:
-            self._watch = weakref.ref(ends_with_it, lambda _: left())
+            self._watch = weakref.ref(ends_with_it, keeps_interrupts(lambda _: left()))
 
     def overlooked(self, original: Any) -> Any:
         """Hide the global hook from compiled modules, which warn of such hooks; it is removed when

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -38,20 +42,55 @@ def empty_cache() -> None:
         torch.cuda.empty_cache()
 
 
-def move_storages(is_to_move: Any) -> int:
-    """Allocate storages that Python reaches anew, where allocations go now; return their number.
-    Storages that another library uses as well stay.
+def segments(pool: Any) -> list[Any]:
+    """Return the segments of the pool, as PyTorch's snapshot has them.
 
-    All views, gradients and tensors saved by autograd share the storage, so they move with it.
+    The snapshot may release references to the id of the pool that it does not own
+    (issue 196366 of PyTorch), so that the id is freed while in use. So they are added before.
+    """
+    id = pool.id
+    if _releases_references():
+        for number in id:
+            _add_reference(number)
+    found: list[Any] = torch.cuda.memory_snapshot(id)
+    return found
+
+
+@functools.cache
+def _releases_references() -> bool:
+    """Whether a snapshot releases a reference to each number of the id. An id of no pool has no
+    segments."""
+    number = int("1" + "0" * 9)  # small numbers and constants are shared
+    for _ in range(2):
+        _add_reference(number)
+    before = sys.getrefcount(number)
+    torch.cuda.memory_snapshot((number, number))
+    return sys.getrefcount(number) < before
+
+
+def _add_reference(number: object) -> None:
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(number))
+
+
+def move_storages(
+    is_to_move: Callable[[int], bool], is_done: Callable[[], bool] = lambda: False
+) -> int:
+    """Allocate storages that Python reaches anew, where allocations go now, until it is done;
+    return their number. Storages that another library uses as well stay.
+
+    All views, gradients and tensors saved by autograd share the storage, so they move with it. What
+    an iteration has made is mostly young: a look at all objects takes tens of milliseconds.
     """
     moved: set[int] = set()
     with torch._C.DisableTorchFunctionSubclass():
-        for tensor in tensors(torch.Tensor):
-            storage = storage_of(tensor)
-            if storage is None or storage._cdata in moved or exports.is_exported(storage):
-                continue
-            if not is_to_move(storage.data_ptr()):
-                continue
-            storage.resize_(storage.nbytes())
-            moved.add(storage._cdata)
+        for generation in (0, 1, None):
+            for tensor in tensors(torch.Tensor, generation):
+                storage = storage_of(tensor)
+                if storage is None or storage._cdata in moved or exports.is_exported(storage):
+                    continue
+                if is_to_move(storage.data_ptr()):
+                    storage.resize_(storage.nbytes())
+                    moved.add(storage._cdata)
+            if is_done():
+                break
     return len(moved)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Protocol
 
 Candidate = tuple[str, int]  # the kind of event, and the id of its optimiser or module
@@ -19,26 +22,44 @@ class Measured(Protocol):
 
     def peak(self) -> int: ...
 
+    @property
+    def seconds_to_move(self) -> float: ...
+
 
 class Profile:
     """Chooses the candidate with the fewest bytes alive. Until then each step is a boundary.
 
-    A step is preferred to a `zero_grad` with only slightly fewer bytes: between a step and the next
-    forward the next batch is loaded, which then happens outside of the turn.
+    A step is preferred to a `zero_grad` with only slightly fewer bytes if that comes later than it
+    takes to move these: between the two the next batch is loaded, which then happens outside of the
+    turn.
     """
 
-    def __init__(self, memory: Measured) -> None:
+    def __init__(self, memory: Measured, now: Callable[[], float] = time.monotonic) -> None:
         self._memory = memory
+        self._now = now
         self._start()
 
     def _start(self) -> None:
-        self.chosen: Candidate | None = None
+        self._emptiest: Candidate | None = None
+        self._near_step: Candidate | None = None  # it has only slightly more bytes
+        self._stepped_at: float | None = None  # the last step; None after a `zero_grad`
+        self._gap = math.inf  # seconds from a step to the `zero_grad` after it, the last time
         self._peak = 0
         self._live: dict[Candidate, int] = {}
         self._seen: Counter[Candidate] = Counter()
 
+    @property
+    def chosen(self) -> Candidate | None:
+        is_near = self._near_step is not None and self._gap >= self._memory.seconds_to_move
+        return self._near_step if is_near else self._emptiest
+
     def is_boundary(self, candidate: Candidate) -> bool:
         """Note the candidate; return whether an iteration that comes to it ends there."""
+        is_boundary = self._is_boundary(candidate)
+        self._measure_gap(candidate)  # for the next step: the choice holds until then
+        return is_boundary
+
+    def _is_boundary(self, candidate: Candidate) -> bool:
         if candidate == self.chosen:
             self._seen.clear()
             return True
@@ -48,6 +69,13 @@ class Profile:
             self._record(candidate)
             return candidate[0] == "step"
         return False
+
+    def _measure_gap(self, candidate: Candidate) -> None:
+        if candidate[0] == "step":
+            self._stepped_at = self._now()
+        elif self._stepped_at is not None:
+            self._gap = self._now() - self._stepped_at
+            self._stepped_at = None
 
     def is_last_step(self, candidate: Candidate) -> bool:
         """Return whether the chosen `zero_grad` follows this step: then the step was the last of
@@ -68,15 +96,15 @@ class Profile:
         self._live[candidate] = self._memory.live()
         self._seen[candidate] += 1
         if self._seen[candidate] >= RECURRENCES:
-            self.chosen = self._emptiest()
+            self._choose()
             self._seen.clear()
 
-    def _emptiest(self) -> Candidate:
-        """Return the candidate with the fewest bytes; of equal ones the latest, so that all steps
+    def _choose(self) -> None:
+        """Choose the candidate with the fewest bytes; of equal ones the latest, so that all steps
         of a cycle are inside the iteration."""
         latest_first = list(reversed(self._live))
-        emptiest = min(latest_first, key=self._live.__getitem__)
+        self._emptiest = min(latest_first, key=self._live.__getitem__)
         steps = [candidate for candidate in latest_first if candidate[0] == "step"]
-        step = min(steps, key=self._live.__getitem__, default=emptiest)
-        is_near = self._live[step] <= self._live[emptiest] + self._peak // NEAR
-        return step if is_near else emptiest
+        step = min(steps, key=self._live.__getitem__, default=self._emptiest)
+        if self._live[step] <= self._live[self._emptiest] + self._peak // NEAR:
+            self._near_step = step

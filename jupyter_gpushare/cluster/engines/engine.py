@@ -14,31 +14,51 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 NAME = re.compile(r"gs\.([a-z0-9-]+)\.([a-z0-9-]+)\.g([0-9]{1,18})")
 PART = re.compile(r"[a-z0-9-]{1,64}")  # a cluster or a job in such a name
 
+Gpus: TypeAlias = int | float  # a whole number of GPUs, or a part of one in hundredths
+
 
 class Node(NamedTuple):
     """`used` are GPUs that any process has, ours included. One that is to be emptied is alive and
-    has none."""
+    has none. Each GPU is divided into this number of `shards`, for jobs that want a part of one; 0:
+    it is for jobs of whole GPUs."""
 
     gpus: int
-    used: int = 0
+    used: Gpus = 0
     alive: bool = True
     reason: str = ""
+    shards: int = 0
+
+
+class Capacity(NamedTuple):
+    """GPUs of a node for jobs of whole ones, and for jobs of a part of one."""
+
+    whole: Gpus = 0
+    shared: Gpus = 0
+
+    def at_least(self, other: Capacity) -> Capacity:
+        return Capacity(max(self.whole, other.whole), max(self.shared, other.shared))
+
+
+def capacity(node: Node, gpus: Gpus) -> Capacity:
+    """That number of the GPUs of this node."""
+    return Capacity(shared=gpus) if node.shards else Capacity(whole=int(gpus))
 
 
 class Start(NamedTuple):
-    """`where` has the GPUs of each node. `directory` is that of the job, on every node; its
-    generation is open."""
+    """`where` has the GPUs of each node; a part of one is of a node that has shards. `directory` is
+    that of the job, on every node; its generation is open."""
 
     cluster: str
     job: str
     generation: int
     directory: Path
-    where: Mapping[str, int]
+    where: Mapping[str, Gpus]
+    user: str = ""  # as whom it runs; "": as the service's own
 
     @property
     def name(self) -> str:
@@ -46,11 +66,13 @@ class Start(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """What runs of a generation. `handle` is the engine's own name for it."""
+    """What runs of a generation. `handle` is the engine's own name for it, and `user` the one that
+    runs it, unless that is the service's own: others may use names like ours."""
 
     job: str
     generation: int
     handle: str = ""
+    user: str = ""
 
 
 class Status(NamedTuple):
@@ -79,6 +101,17 @@ class Engine(Protocol):
 
     def adopt(self) -> Collection[Lease]:
         """What runs of this cluster, for a service that was started anew."""
+
+
+def shards_of(part: Gpus, shards: int) -> int:
+    """Return how many of the shards of a GPU such a part of it is, rounded up. It is counted in
+    hundredths: 0.07 times 100 is more than 7."""
+    return -(-round(part * 100) * shards // 100)
+
+
+def plain(gpus: float) -> Gpus:
+    """Return a sum of parts of GPUs in hundredths, and one of whole ones as a whole number."""
+    return round(gpus) if abs(gpus - round(gpus)) < 0.005 else round(gpus, 2)
 
 
 def parse(name: str, cluster: str) -> tuple[str, int] | None:

@@ -6,6 +6,7 @@ and its GPUs, and all that the launcher starts inherits that.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -18,28 +19,42 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import EngineUnavailable, InvalidValue, NoRoom, cause
-from .engine import Lease, Node, Start, Status, parse
+from .engine import Gpus, Lease, Node, Start, Status, parse, plain, shards_of
 
 LAUNCHER = Path(__file__).parent.parent / "launcher.py"
 NAME, NODE, GPUS = "GPUSHARE_LEASE", "GPUSHARE_NODE", "CUDA_VISIBLE_DEVICES"
+PART = "GPUSHARE_PART"  # of its GPU, which others have parts of; 1: it has them whole
 LOOK_SECONDS = 0.001  # between two looks for what was just started, or killed
 ROUNDS = 100  # of killing: a process may start another one while it is looked for
-DECLARED = re.compile(r"([A-Za-z0-9_-]{1,64})=([0-9]{1,4})")
+DECLARED = re.compile(r"([A-Za-z0-9_-]{1,64})=([0-9]{1,4})(?:/([1-9][0-9]?))?")
 
 
-def declared(text: str) -> dict[str, list[str]]:
-    """Return the GPUs of each node of such a text as ``here=4`` or ``n0=4 n1=4``, with one number
-    for each GPU of the machine. Raises InvalidValue."""
-    nodes: dict[str, list[str]] = {}
+class Devices(NamedTuple):
+    """The GPUs of a node, each divided into this number of shards; 0: they are whole."""
+
+    gpus: Sequence[str]
+    shards: int = 0
+
+    def taken(self, part: Gpus) -> float:
+        """What of a GPU is taken for such a part of it."""
+        return shards_of(part, self.shards) / self.shards
+
+
+def declared(text: str) -> dict[str, Devices]:
+    """Return the GPUs of each node of such a text as ``here=4``, ``n0=4 n1=4`` or, with four shards
+    of each GPU, ``here=2/4``. Each GPU of the machine has a number. Raises InvalidValue."""
+    nodes: dict[str, Devices] = {}
     first = 0
     for word in text.split():
         found = DECLARED.fullmatch(word)
         if found is None or found[1] in nodes:
             raise InvalidValue(
-                f"a node is declared as its name and its GPUs, like here=4, and once: not {word!r}"
+                "a node is declared as its name and its GPUs, like here=4, or here=4/2 where each"
+                f" is divided into 2 shards, and once: not {word!r}"
             )
-        nodes[found[1]] = [str(gpu) for gpu in range(first, first + int(found[2]))]
-        first += int(found[2])
+        gpus = [str(gpu) for gpu in range(first, first + int(found[2]))]
+        nodes[found[1]] = Devices(gpus, int(found[3] or 0))
+        first += len(gpus)
     if not nodes:
         raise InvalidValue("a cluster on this machine needs a node, declared like here=4")
     return nodes
@@ -64,12 +79,20 @@ class Process(NamedTuple):
     def gpus(self) -> list[str]:
         return [gpu for gpu in self.environment.get(GPUS, "").split(",") if gpu]
 
+    @property
+    def part(self) -> float:
+        """Of each of them; what cannot be read counts as a whole one."""
+        with suppress(ValueError):
+            return float(self.environment.get(PART, 1))
+        return 1.0
+
 
 class LocalEngine:
-    """`nodes` has the GPUs of each node."""
+    """Where a GPU is divided, its shards are counted here alone: what runs there shares it as
+    processes of one machine do, or by its broker."""
 
     def __init__(
-        self, cluster: str, nodes: Mapping[str, Sequence[str]], python: str = sys.executable
+        self, cluster: str, nodes: Mapping[str, Devices], python: str = sys.executable
     ) -> None:
         self._cluster = cluster
         self._nodes = nodes
@@ -79,25 +102,39 @@ class LocalEngine:
     def nodes(self) -> dict[str, Node]:
         used = self._used()
         return {
-            name: Node(len(gpus), sum(gpu in used for gpu in gpus))
-            for name, gpus in self._nodes.items()
+            name: Node(
+                len(node.gpus),
+                plain(sum(used.get(gpu, 0) for gpu in node.gpus)),
+                shards=node.shards,
+            )
+            for name, node in self._nodes.items()
         }
 
     def start(self, start: Start) -> Lease:
         used = self._used()
-        free = {name: [g for g in gpus if g not in used] for name, gpus in self._nodes.items()}
-        for node, count in start.where.items():
-            if len(free.get(node, [])) < count:
-                raise NoRoom(f"{node} has {len(free.get(node, []))} free GPUs, and not {count}")
+        where = {name: self._chosen(name, gpus, used) for name, gpus in start.where.items()}
         lease = Lease(start.job, start.generation, start.name)
         try:
-            for node, count in start.where.items():
-                self._children.append(self._launch(start, node, free[node][:count]))
+            for node, gpus in where.items():
+                self._children.append(self._launch(start, node, gpus))
                 wait_until_seen(self._children[-1])
         except OSError as error:
             self.kill(lease)
             raise EngineUnavailable(f"a launcher cannot be started: {cause(error)}") from None
         return lease
+
+    def _chosen(self, name: str, count: Gpus, used: Mapping[str, float]) -> list[str]:
+        """Free GPUs of a node, or that one with a part of it free of which least is. Raises
+        NoRoom."""
+        node = self._nodes.get(name, Devices([]))
+        part = node.taken(count) if count < 1 and node.shards else 1
+        able = sorted(
+            (gpu for gpu in node.gpus if used.get(gpu, 0) + part < 1.001),
+            key=lambda gpu: -used.get(gpu, 0),
+        )
+        if len(able) < count or bool(node.shards) != (count < 1):
+            raise NoRoom(f"{name} has {len(able)} free GPUs for a job of {count:g}")
+        return able[: math.ceil(count)]
 
     def ask_yield(self, lease: Lease) -> None:
         for process in self._launchers(lease.handle):
@@ -134,6 +171,9 @@ class LocalEngine:
             GPUS: ",".join(gpus),
             "GPUSHARE_ADDRESS": "127.0.0.1",
         }
+        part = start.where[node]
+        # Always said: the service may have been started by a job, and has its environment.
+        named[PART] = str(self._nodes[node].taken(part)) if part < 1 else "1"
         return subprocess.Popen(
             [self._python, str(LAUNCHER), str(start.directory), str(start.generation), node],
             env={**os.environ, **named},
@@ -146,11 +186,18 @@ class LocalEngine:
     def _launchers(self, name: str) -> list[Process]:
         return [p for p in self._ours() if p.is_launcher and p.environment[NAME] == name]
 
-    def _used(self) -> set[str]:
-        """GPUs of all clusters of this user."""
-        return {
-            gpu for process in processes() if NAME in process.environment for gpu in process.gpus
+    def _used(self) -> dict[str, float]:
+        """What of each GPU is used by all clusters of this user; a job uses it once."""
+        parts = {
+            (gpu, process.environment[NAME]): process.part
+            for process in processes()
+            if NAME in process.environment
+            for gpu in process.gpus
         }
+        used: dict[str, float] = {}
+        for (gpu, _), part in parts.items():
+            used[gpu] = used.get(gpu, 0) + part
+        return used
 
     def _ours(self) -> list[Process]:
         self._children = [child for child in self._children if child.poll() is None]

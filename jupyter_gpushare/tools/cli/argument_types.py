@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 
+from ...errors import InvalidValue
+from ...wire.jobs import Gpus, gpus_in
+
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
@@ -44,6 +47,13 @@ def count(text: str) -> int:
     return int(text)
 
 
+def gpus(text: str) -> Gpus:
+    try:
+        return gpus_in(text)
+    except InvalidValue as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def weights(text: str) -> dict[str, float]:
     pairs = [pair.rpartition("=") for pair in text.split(",")]
     try:
@@ -53,6 +63,17 @@ def weights(text: str) -> dict[str, float]:
     if "" in found or not found:
         raise argparse.ArgumentTypeError(f"names and weights as in a=2,b=0.5, not {text!r}")
     return found
+
+
+def part(text: str) -> float:
+    """Return a part of a whole, above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"a part above 0, and at most 1, as in 0.5, not {text!r}")
+    return value
 
 
 def parts(text: str) -> dict[float, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ...client.jobs.connection import Cluster
+from ...client.jobs.connection import ask
 from .connection import settings_of
 
 HELP = "end a job, or take it out of the queue"
@@ -15,8 +15,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    with Cluster(settings_of(arguments), start=True) as cluster:
-        view = cluster.cancel(arguments.job)
+    view = ask(settings_of(arguments), lambda cluster: cluster.cancel(arguments.job))
     over = "is over already: " if view.ended and view.state != "cancelled" else ""
     print(f"{view.id} {over}{view.sentence if view.ended else 'is cancelled'}")
     return 0

@@ -11,6 +11,12 @@ HELP = "run the service of jobs in the foreground; the first submit starts one b
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
+        "--engine",
+        dest="cluster_engine",
+        choices=("local", "slurm"),
+        help="what starts jobs: this machine, or Slurm",
+    )
+    command.add_argument(
         "--nodes",
         dest="cluster_nodes",
         metavar="NODES",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ...client.jobs.connection import Cluster
+from ...client.jobs.connection import ask
 from .. import jobs_table
 from .argument_types import add_json
 from .connection import settings_of
@@ -19,8 +19,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    with Cluster(settings_of(arguments), start=True) as cluster:
-        view = cluster.look(arguments.all)
+    view = ask(settings_of(arguments), lambda cluster: cluster.look(arguments.all))
     if arguments.json:
         show_json(view.jobs)
         return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .argument_types import add_json, count, parts, size, weights, whole
+from .argument_types import add_json, count, part, parts, size, weights, whole
 from .output import show, show_json, tell
 
 HELP = "simulate recorded or generated notebooks under other policies or on other devices"
@@ -69,6 +69,15 @@ def _add_devices(command: argparse.ArgumentParser) -> None:
         help="notebooks can be squeezed to these parts of their peak, each with its slowdown, as in"
         " 0.6=1.03,0.2=1.1 (default: as in the record; generated ones cannot be)",
     )
+    command.add_argument(
+        "--co-lanes",
+        type=part,
+        nargs="?",
+        const=0.5,
+        metavar="LOAD",
+        help="also run each policy with two notebooks of one user in one lane at once, where each"
+        " keeps that part of the device busy while it computes (0.5 if it is not given)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -85,6 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         users=arguments.user_weights,
         class_of=arguments.class_mode,
         squeeze=arguments.squeeze,
+        co_lanes=arguments.co_lanes,
         conduct=_core.Conduct(paging_rate=arguments.paging_rate),
     )
     if arguments.plot:
@@ -96,4 +106,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for table in comparison.tables():
             show(table)
+        if comparison.verdict:
+            print(comparison.verdict)
     return 0

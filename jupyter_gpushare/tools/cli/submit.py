@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ...client.jobs.job import of_script
 from ...client.jobs.submission import Wanted
+from .argument_types import gpus
 from .connection import settings_of
 
 HELP = "run a script of Python on GPUs of a cluster, as soon as they are free"
@@ -15,7 +16,9 @@ HELP = "run a script of Python on GPUs of a cluster, as soon as they are free"
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("script", type=Path, metavar="SCRIPT")
     command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
-    command.add_argument("--gpus", type=int, default=1, metavar="N", help="GPUs that it needs")
+    command.add_argument(
+        "--gpus", type=gpus, default=1, metavar="N", help="GPUs that it needs, or 0.25 of one"
+    )
     command.add_argument(
         "--nodes", type=int, default=0, metavar="N", help="nodes that they are on at most"
     )

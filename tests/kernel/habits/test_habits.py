@@ -7,6 +7,7 @@ that trains, and in kernels with other allocators and huge pages, of which a few
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from typing import Any
@@ -50,9 +51,10 @@ WITHOUT_TURNS = ("without_modules", "no_pytorch_at_all")
 # A child that is forked while a thread is inside the malloc of libc_malloc_debug, or the free of
 # libtcmalloc_minimal_debug, finds a lock taken that the library does not release in a child, and
 # stands for ever: in plain C, one in some dozens of forks beside a thread that allocates.
+FORKS = re.compile("fork|num_workers")
 STANDS_WITHOUT_SHARING = {
     ("libc_checks", "a_forked_child_trains"),
-    *(("tcmalloc_that_checks", habit) for habit in HABITS if "fork" in HABITS[habit]),
+    *(("tcmalloc_that_checks", habit) for habit, text in HABITS.items() if FORKS.search(text)),
 }
 COMMON = ("jemalloc", "tcmalloc_that_checks", "huge_pages_of_pytorch")
 QUICK, QUICK_HABITS = COMMON[:2], ALLOCATING[:2]

@@ -210,7 +210,7 @@ get_ipython().run_line_magic("run", f"-i -p {path}")
     "ipyparallel_has_engines_that_train": f"""
 {MODULE}
 import ipyparallel, logging
-cluster = ipyparallel.Cluster(n=2, log_level=logging.ERROR)
+cluster = ipyparallel.Cluster(n=2, log_level=logging.ERROR, engine_timeout=240)
 client = cluster.start_and_connect_sync(activate=False)
 client[:].execute(f"import sys; sys.path.insert(0, {{folder!r}})", block=True)
 if "HABIT_SHARES" in os.environ:

@@ -18,6 +18,7 @@ from .shared_quota import SharedQuota
 
 PAGE = 4096  # bytes; a place is whole pages
 KEPT_FREE = 0.1  # of the file system, for others
+MOST_KEPT_FREE = 2 << 30  # bytes, since a tenth of a large disk is more than others need
 
 
 NO_QUOTAS = PageQuotas()
@@ -104,8 +105,9 @@ class PageFile:
         if 0 < one < end:
             raise BeyondQuota(f"page_file_bytes allows it {format.size(one)}")
         disk = os.fstatvfs(self._file.fileno())
-        if disk.f_bavail - size / disk.f_frsize < KEPT_FREE * disk.f_blocks:
-            raise OSError(f"less than {KEPT_FREE:.0%} of its file system would stay free")
+        kept = min(MOST_KEPT_FREE, int(KEPT_FREE * disk.f_blocks) * disk.f_frsize)
+        if disk.f_bavail * disk.f_frsize - size < kept:
+            raise OSError(f"less than {format.size(kept)} of its file system would stay free")
         if self._share is not None and not self._share.grow_to(end):
             raise BeyondQuota(f"all_page_files_bytes allows all notebooks {format.size(all)}")
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
+from ..tensors import WeakStorage
 from .entries import Entry
 from .geometry import Geometry, geometry_of, over
 
@@ -161,7 +161,7 @@ class Node:
 
     def __init__(self, call: Call, index: int, output: torch.Tensor, version: int) -> None:
         self._call, self._index, self.version = call, index, version
-        self._of: StorageWeakRef | None = StorageWeakRef(output.untyped_storage())
+        self._of = WeakStorage(output.untyped_storage())
         self._geometry = geometry_of(output)
         self.entry: Callable[[], Entry | None] = _none
         self.nbytes, self.beside = int(output.nbytes), call.beside()
@@ -170,15 +170,11 @@ class Node:
         self.seconds = call.seconds + sum(source.seconds for source in sources)
 
     def is_of(self, storage: torch.UntypedStorage, version: int) -> bool:
-        of = self._of
-        if of is None or self.version != version or of.cdata != storage._cdata:
-            return False
-        return not of.expired()
+        return self.version == version and self._of.is_to(storage)
 
     def forget_address(self) -> None:
-        """Leave the address of the output to others. Python code of PyTorch runs as the weak
-        reference ends, so it may not end with an entry, as Filed explains."""
-        self._of = None
+        """Leave the address of the output to others."""
+        self._of.end()
 
     def is_closed(self) -> bool:
         """Whether user code can reach nothing that the recipe reads."""

@@ -1,0 +1,52 @@
+"""When a session will have done the iterations that it has declared, at its present share."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import pairwise
+from typing import NamedTuple
+
+WINDOW_SECONDS = 30.0  # reports before that say little of the present share
+LEAST_REPORTS, MOST_REPORTS = 16, 256  # of few and long turns, the reports of some are needed
+LEAST_SECONDS = 1.0  # between the first report and the last: less is no pace
+
+
+class Reported(NamedTuple):
+    at: float
+    iterations: int  # since the first report
+
+
+class FinishTime:
+    """Follows the reports of one session while its cell runs. What it waits for the device counts
+    as well, so the pace is that of its present share. All times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._reports: deque[Reported] = deque(maxlen=MOST_REPORTS)
+
+    def forget(self) -> None:
+        """A cell begins or ends, and may compute something else next."""
+        self._reports.clear()
+
+    def report(self, now: float, iterations: int) -> None:
+        """Note that this many iterations were done since the last report."""
+        if iterations:
+            done = self._reports[-1].iterations + iterations if self._reports else 0
+            self._reports.append(Reported(now, done))
+        while len(self._reports) > LEAST_REPORTS and self._reports[1].at < now - WINDOW_SECONDS:
+            self._reports.popleft()
+
+    def seconds(self, now: float, remaining: int | None) -> float | None:
+        """Return the seconds until `remaining` iterations are done, which was true at the last
+        report; None where that is not known. A wait that is longer than all before it makes the
+        pace slower."""
+        if remaining is None or len(self._reports) < 2:
+            return None
+        first, last = self._reports[0], self._reports[-1]
+        if last.at - first.at < LEAST_SECONDS:
+            return None
+        longest = max(later.at - earlier.at for earlier, later in pairwise(self._reports))
+        since = now - last.at
+        pace = (last.at - first.at + max(0.0, since - longest)) / (
+            last.iterations - first.iterations
+        )
+        return max(0.0, remaining * pace - min(since, longest))

@@ -1,0 +1,260 @@
+"""``gpushare.checkpoint``: a job stops after any iteration, and goes on bit by bit the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sized
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from ...errors import InvalidValue
+from .store import Store, leave, newest_intact, none_is_intact, say, seconds_of
+
+Batch = TypeVar("Batch")
+STATES = "states.pt"  # the file of a checkpoint
+
+
+class Place(NamedTuple):
+    """The place of a job in its data: loops over `iterations` that it has begun before, epochs and
+    batches of the present one that are done, and iterations of all. `is_later`: it was saved by
+    the user, and not at the very end of a loop."""
+
+    loop: int = 0
+    epoch: int = 0
+    batch: int = 0
+    iteration: int = 0
+    is_later: bool = False
+
+    @property
+    def returns_in(self) -> int:
+        """The loop in which a job that goes on is at this place again."""
+        is_behind = self.epoch + self.batch == 0 and self.loop > 0 and not self.is_later
+        return self.loop - 1 if is_behind else self.loop
+
+
+class Checkpoint:
+    """What a job keeps, and its place. Outside of a job there is a place, and nothing is kept."""
+
+    def __init__(self, kept: dict[str, Any], every: float, store: Store | None) -> None:
+        self._kept = kept
+        self._every = every
+        self._store = store
+        self._place = Place()
+        self._loops = 0  # begun in this process
+        self._resumed: dict[str, Any] | None = None  # what this rank has saved, until it is there
+        self._began: dict[str, Any] = {}  # the random state with which the epoch began
+        self._generators: list[Any] = []  # of all loaders, in the order in which they came
+        self._of = 0
+        self._has_resumed = False
+        self._file: Path | None = None  # the states from which the job goes on
+        if store is not None:
+            self._join(store)
+
+    # --- what people see ---------------------------------------------------------------------
+
+    @property
+    def iteration(self) -> int:
+        """How many iterations of `gpushare.iterations` are done."""
+        return self._place.iteration
+
+    @property
+    def epoch(self) -> int:
+        """The number of the present epoch, from 0."""
+        return self._place.epoch
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the job goes on from a checkpoint."""
+        return self._has_resumed
+
+    def commit(self) -> None:
+        """Save now. All ranks call it, after the same iteration."""
+        self._place = self._place._replace(is_later=True)
+        if self._store is not None:
+            self._save()
+
+    # --- begin -------------------------------------------------------------------------------
+
+    def _join(self, store: Store) -> None:
+        from ..torch.checkpoints.agreement import Agreement
+        from ..torch.checkpoints.gang import Gang
+
+        self._gang = Gang()
+        self._resume(store)
+        if self._gang.leads:
+            store.announce()
+        self._agreement = Agreement(store, self._gang, self._every, self._place.iteration)
+
+    def _resume(self, store: Store) -> None:
+        """Go on from the newest checkpoint that is as it was written, which the first rank looks
+        for."""
+        there = [*store.candidates()]
+        found = int(self._gang.most([newest_intact(there) if self._gang.leads else -1])[0])
+        if there:
+            if found == len(there):
+                raise none_is_intact(there)
+            self._file = there[found] / STATES
+            self._take(self._loaded()["ranks"])
+
+    def _loaded(self) -> dict[str, Any]:
+        """Give what is kept the states that it had, and return all that was saved."""
+        from ..torch.checkpoints import states
+
+        assert self._file is not None
+        saved = states.read(self._file)
+        states.load_all(self._kept, saved["kept"])
+        return saved
+
+    def _take(self, ranks: list[dict[str, Any]]) -> None:
+        self._resumed = resumed = self._gang.mine(ranks)
+        self._place = Place(*resumed["place"])
+        self._has_resumed = True
+
+    # --- the loop ----------------------------------------------------------------------------
+
+    def batches(self, loader: Iterable[Batch], epochs: int) -> Iterator[Batch]:
+        """Yield the batches that are still to come. All ranks call it."""
+        loop, self._loops = self._loops, self._loops + 1
+        self._note_generators(loader)
+        self._return_to_place(loop)
+        if loop < self._place.loop:  # it was over before the job was saved
+            return
+        if loop > self._place.loop:
+            self._place = Place(loop, iteration=self._place.iteration)
+        self._of = self._place.iteration + (self.left(loader, epochs) or 0)
+        for epoch in range(self._place.epoch, epochs):
+            yield from self._epoch(loader, epoch, epochs)
+        self._place = Place(loop + 1, iteration=self._place.iteration)
+        if self._store is not None:  # what comes behind the loop may take long
+            self._save()
+
+    def _return_to_place(self, loop: int) -> None:
+        """Let all be as it was saved: code before this loop has run again, on what was saved after
+        it."""
+        if self._resumed is not None and loop == self._place.returns_in:
+            self._loaded()
+            if loop < self._place.loop:
+                self._go_on()
+
+    def _note_generators(self, loader: Any) -> None:
+        from ..torch.checkpoints import batches
+
+        there = batches.generators_of(loader)
+        self._generators += [one for one in there if one not in self._generators]
+
+    def left(self, loader: Iterable[Any], epochs: int) -> int | None:
+        """Return how many batches are still to come; None if that is not known."""
+        if not isinstance(loader, Sized):
+            return None
+        done = self._place.epoch * len(loader) + self._place.batch
+        return max(0, epochs * len(loader) - done)
+
+    def _epoch(self, loader: Iterable[Batch], epoch: int, epochs: int) -> Iterator[Batch]:
+        from ..torch.checkpoints import batches
+
+        done = self._place.batch if self._resumed is not None else 0
+        self._place = self._place._replace(epoch=epoch, batch=done)
+        if epochs > 1:  # else the user counts them
+            batches.set_epoch(loader, epoch)
+        self._begin_epoch(is_in_the_middle=done > 0)
+        there = batches.rest_of(loader, done, self._go_on) if done else loader
+        if self._store is not None:
+            self._agreement.begins()
+        for batch in there:
+            yield batch
+            self._boundary()
+        self._resumed = None
+
+    def _begin_epoch(self, is_in_the_middle: bool) -> None:
+        """The order of an epoch is drawn from the random state with which it began."""
+        from ..torch.checkpoints import states
+
+        if self._resumed is not None and is_in_the_middle:
+            states.set_random_state(self._resumed["began"], self._generators)
+        else:
+            self._go_on()
+        self._began = states.random_state(self._generators)
+
+    def _go_on(self) -> None:
+        """Random numbers go on as they would have."""
+        from ..torch.checkpoints import states
+
+        if self._resumed is not None:
+            states.set_random_state(self._resumed["random"], self._generators)
+            self._resumed = None
+
+    def _boundary(self) -> None:
+        place = self._place
+        self._place = place._replace(batch=place.batch + 1, iteration=place.iteration + 1)
+        if self._store is None:
+            return
+        agreed = self._agreement.after(self._place.iteration, self._of)
+        if agreed.saves and self._save() and agreed.leaves:
+            leave(self._place.iteration)
+
+    def _save(self) -> bool:
+        """Return whether all of it is on disk; if not, the job has its older checkpoint."""
+        from ..torch.checkpoints import states
+
+        mine = {
+            "place": list(self._place),
+            "began": self._began,
+            "random": states.random_state(self._generators),
+        }
+        ranks = self._gang.gathered(mine)
+        has_failed = self._gang.leads and not self._commit(ranks)
+        self._agreement.saved()
+        return self._gang.most([has_failed])[0] == 0
+
+    def _commit(self, ranks: list[dict[str, Any]]) -> bool:
+        from ..torch.checkpoints import states
+
+        assert self._store is not None
+        kept = {name: states.state_of(thing) for name, thing in self._kept.items()}
+        try:
+            self._store.commit(
+                self._place.iteration,
+                lambda part: states.write({"kept": kept, "ranks": ranks}, part / STATES),
+            )
+        except (OSError, RuntimeError) as error:  # PyTorch tells of a full disk by the second
+            what = f"iteration {self._place.iteration} cannot be saved"
+            say(f"{what}, so the job computes on: {error}")
+            return False
+        return True
+
+
+_current: Checkpoint | None = None
+
+
+def checkpoint(*, every: float = 60.0, **kept: Any) -> Checkpoint:
+    """Keep these objects while this job runs: it is saved when it is asked to yield and each
+    `every` seconds, and where it was saved before it goes on from there, bit by bit the same.
+
+    What is kept has `state_dict()` and `load_state_dict()`, as models, optimizers, schedulers and
+    scalers do, or is a dictionary or a list of tensors, numbers and texts. Call this once, when all
+    of it is made, on each rank; then loop over `gpushare.iterations`, which knows the place in the
+    data. Random numbers of Python, NumPy and PyTorch go on as they would have. Outside of a job
+    nothing is kept. Raises InvalidValue.
+    """
+    global _current
+    every = seconds_of(every)
+    if not kept:
+        raise InvalidValue("name what is to be kept, as in checkpoint(model=model)")
+    store = Store(os.environ) if "GPUSHARE_JOB" in os.environ else None
+    if store is not None:
+        from ..torch.checkpoints import states
+
+        states.check_kept(kept)
+        if _current is not None:  # in a notebook a cell may be run again
+            raise InvalidValue("checkpoint() is called once, with all that is to be kept")
+    made = Checkpoint(kept, every, store)
+    _current = made
+    return made
+
+
+def batches(loader: Iterable[Batch], epochs: int) -> tuple[int | None, Iterator[Batch]]:
+    """Return how many batches are still to come (None: unknown), and these."""
+    if _current is not None:
+        return _current.left(loader, epochs), _current.batches(loader, epochs)
+    length = len(loader) * epochs if isinstance(loader, Sized) else None
+    return length, (batch for _ in range(epochs) for batch in loader)

@@ -1,0 +1,218 @@
+"""The checkpoints of a job on disk, in the directory of the generation that this process is of.
+
+A checkpoint is a folder `it-000000120` with files and the SHA-256 of each, as `sha256sum` writes
+them. It has that name only when all of it is on disk. The directory of a generation that was given
+up has another name, so a process of it that still runs writes nothing (`cluster/generation.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from ...errors import InvalidValue
+
+YIELDED = 75  # the exit status of a rank that has saved and left, as it was asked
+FENCED = 76  # of one whose generation was given up
+KEEPS = "keeps"  # a file that says that the ranks save, and go on from there
+MOST_KEPT = 2  # the newest: the last one may be damaged
+DIGESTS = "sha256"
+NAME = re.compile(r"g([0-9]+)(?:\.closed)?/it-([0-9]{1,18})")
+CHUNK_BYTES = 1 << 20
+
+
+class Found(NamedTuple):
+    """A checkpoint, by the generation that has written it, and its iteration."""
+
+    generation: int
+    iteration: int
+    path: Path
+
+
+class Store:
+    """The checkpoints of one job, as a rank of one generation sees them."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        """`environment` is what the launcher has given to the rank."""
+        self._job = Path(environment["GPUSHARE_JOB"])
+        self._directory = self._job / f"g{environment['GPUSHARE_GENERATION']}"
+        self._asked = Path(environment["GPUSHARE_YIELD"])
+        self._resume = environment.get("GPUSHARE_RESUME", "")
+
+    def announce(self) -> None:
+        """Say that this job saves when it is asked to yield, and goes on from there. Raises
+        SystemExit with FENCED in a generation that was given up."""
+        with _fenced():
+            (self._directory / KEEPS).touch()
+
+    def is_asked(self) -> bool:
+        """Whether this generation is to yield."""
+        return self._asked.exists()
+
+    def candidates(self) -> Iterator[Path]:
+        """Yield the checkpoints from which to go on, the newest first; the others are for the case
+        that it is damaged."""
+        if not self._resume:
+            return
+        resume = Path(self._resume)
+        yield resume
+        newest = _found(self._job, resume)
+        for older in self._all():
+            if newest is not None and older[:2] < newest[:2]:
+                yield older.path
+
+    def _all(self) -> list[Found]:
+        """Return the checkpoints of all generations, the newest first."""
+        paths = (_found(self._job, path) for path in self._job.glob("g*/it-*"))
+        return sorted((found for found in paths if found is not None), reverse=True)
+
+    def commit(self, iteration: int, save: Callable[[Path], None]) -> None:
+        """Write a checkpoint with the files that `save` writes into the folder that it is given,
+        and remove those that are not needed any more. Raises OSError, as on a full disk, and then
+        all is as it was; SystemExit with FENCED in a generation that was given up."""
+        path = self._directory / f"it-{iteration:09d}"
+        part = path.with_name(f".{path.name}.{os.getpid()}")
+        older = path.with_name(f"{part.name}.older")
+        try:
+            with _fenced():
+                part.mkdir(mode=0o700)
+                _write(part, save)
+                if path.exists():  # the one before it is there all the time
+                    os.rename(path, older)
+                os.rename(part, path)
+                _sync(self._directory)
+        finally:
+            for left in (part, older):
+                shutil.rmtree(left, ignore_errors=True)
+        self._remove_old()
+
+    def part(self, iteration: int) -> Path:
+        """Return the path of a part of a checkpoint before it is committed: what is left of it in
+        a generation that has ended is removed by a later one."""
+        return self._directory / f".it-{iteration:09d}.part"
+
+    def _remove_old(self) -> None:
+        parts = [*self._job.glob("g*.closed/.it-*")]  # of those killed as they saved
+        for path in [*parts, *(found.path for found in self._all()[MOST_KEPT:])]:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+    def tell(self, iteration: int, computed: float, of: int) -> None:
+        """Say how far this generation is: seconds computed, and iterations of those in all (0:
+        unknown). The service reads it, and people see it."""
+        part = self._directory / f".progress.{os.getpid()}"
+        with _fenced():
+            part.write_text(json.dumps({"iteration": iteration, "computed": computed, "of": of}))
+            part.rename(self._directory / "progress.json")
+
+
+@contextmanager
+def _fenced() -> Iterator[None]:
+    """End the process where the directory of its generation has gone."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise SystemExit(FENCED) from None
+
+
+def seconds_of(every: float) -> float:
+    """Raises InvalidValue for what is no time between two checkpoints."""
+    if not isinstance(every, int | float) or not 0 < every < math.inf:
+        raise InvalidValue(f"`every` is a number of seconds above 0, and not {every!r}")
+    return float(every)
+
+
+def is_intact(checkpoint: Path) -> bool:
+    """Whether all files of a checkpoint are as they were written."""
+    try:
+        lines = (checkpoint / DIGESTS).read_text().splitlines()
+        written = [line.split("  ", 1) for line in lines]
+        return (
+            all(digest_of(checkpoint / name) == digest for digest, name in written) and lines != []
+        )
+    except (OSError, ValueError):
+        return False
+
+
+def newest_intact(there: Sequence[Path]) -> int:
+    """Return the number of the first checkpoint that is as it was written, or how many there
+    are."""
+    for number, path in enumerate(there):
+        if is_intact(path):
+            return number
+        say(f"{path.name} is damaged; the checkpoint before it is looked for")
+    return len(there)
+
+
+def none_is_intact(there: Sequence[Path]) -> InvalidValue:
+    names = ", ".join(path.name for path in there)
+    return InvalidValue(
+        f"no checkpoint of this job is as it was written: {names}. Submit it again to begin anew"
+    )
+
+
+def digests_of(checkpoint: Path) -> str:
+    """Return a line for each file of a checkpoint, as `sha256sum` writes it."""
+    names = (path.relative_to(checkpoint).as_posix() for path in _files(checkpoint))
+    return "".join(f"{digest_of(checkpoint / name)}  {name}\n" for name in names)
+
+
+def _files(directory: Path) -> list[Path]:
+    there = (path for path in directory.rglob("*") if path.is_file())
+    return sorted(path for path in there if path != directory / DIGESTS)
+
+
+def digest_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _found(job: Path, path: Path) -> Found | None:
+    try:
+        name = NAME.fullmatch(path.relative_to(job).as_posix())
+    except ValueError:
+        return None
+    return Found(int(name[1]), int(name[2]), path) if name else None
+
+
+def _write(part: Path, save: Callable[[Path], None]) -> None:
+    """All of it is on disk when this returns."""
+    save(part)
+    (part / DIGESTS).write_text(digests_of(part))
+    directories = [path for path in part.rglob("*") if path.is_dir()]
+    for path in (*_files(part), part / DIGESTS, *directories, part):
+        _sync(path)
+
+
+def leave(iteration: int) -> None:
+    """End this process: it has saved, as it was asked to."""
+    say(f"saved iteration {iteration}, and yields")
+    raise SystemExit(YIELDED)
+
+
+def say(sentence: str) -> None:
+    """Write to the log of the job."""
+    print(f"gpushare: {sentence}", file=sys.stderr, flush=True)
+
+
+def _sync(path: Path) -> None:
+    """What a file has, or the names in a directory, are on disk."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -1,0 +1,121 @@
+"""The rest of an epoch: the batches of a loader without those that are done.
+
+The order of an epoch is drawn anew from the random state with which it began, and the batches that
+are done are drawn and not loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from .states import random_state, set_random_state
+
+END = object()
+# What another DataLoader needs to load the same batches.
+ATTRIBUTES = (
+    *("dataset", "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn"),
+    *("multiprocessing_context", "generator", "prefetch_factor", "persistent_workers"),
+)
+
+
+def generators_of(loader: Any) -> list[torch.Generator]:
+    """Return the generators of random numbers from which a loader and its samplers draw."""
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    owners = (loader, getattr(loader, "sampler", None), batch_sampler)
+    inner = getattr(batch_sampler, "sampler", None)
+    found = (getattr(owner, "generator", None) for owner in (*owners, inner))
+    return list(dict.fromkeys(one for one in found if isinstance(one, torch.Generator)))
+
+
+def set_epoch(loader: Any, epoch: int) -> None:
+    """Tell a sampler that shuffles by the number of the epoch, as that of a distributed loader."""
+    sampler: Any = getattr(loader, "sampler", None)
+    if hasattr(sampler, "set_epoch"):
+        sampler.set_epoch(epoch)
+
+
+def rest_of(loader: Iterable[Any], done: int, then: Callable[[], None]) -> Iterable[Any]:
+    """Return the batches after the first `done` ones. `then` is called when the order is drawn and
+    no batch is loaded yet."""
+    generators = generators_of(loader)
+    if isinstance(loader, DataLoader) and loader.batch_sampler is not None:
+        batches = _Rest(loader.batch_sampler, done, then, generators, ahead_of(loader))
+        given: dict[str, Any] = {name: getattr(loader, name) for name in ATTRIBUTES}
+        rest: Iterable[Any] = DataLoader(**given, batch_sampler=batches)
+        return rest
+    return _Rest(loader, done, then, generators)
+
+
+def ahead_of(loader: DataLoader[Any]) -> int:
+    """Return how many batches a loader asks its sampler for before it gives the first one."""
+    return int(loader.num_workers * (loader.prefetch_factor or 0))
+
+
+class _Rest:
+    """What an iterable yields after its first elements.
+
+    When the job was saved, `ahead` more elements had been drawn. A sampler that draws from a
+    generator as it goes has drawn for them, and will do so again: so the generators are as after
+    the elements that are done, and not as they were saved, where nothing else has drawn from them.
+    """
+
+    def __init__(
+        self,
+        whole: Any,
+        done: int,
+        then: Callable[[], None],
+        generators: Sequence[torch.Generator],
+        ahead: int = 0,
+    ) -> None:
+        self._whole = whole
+        self._done, self._ahead = done, ahead
+        self._then = then
+        self._generators = generators
+
+    def __len__(self) -> int:
+        return max(0, len(self._whole) - self._done)
+
+    def __iter__(self) -> Iterator[Any]:
+        as_saved = self._states_with_those_ahead()
+        elements = iter(self._whole)
+        take(elements, self._done)
+        drawn = states_of(self._generators)
+        self._then()
+        if as_saved is not None and are_equal(states_of(self._generators), as_saved):
+            set_states(self._generators, drawn)
+        yield from elements
+
+    def _states_with_those_ahead(self) -> list[torch.Tensor] | None:
+        """Draw them, and return the generators' states, which are then as they were before. None
+        where nothing was drawn ahead."""
+        if not self._generators or not self._ahead:
+            return None
+        began = random_state(self._generators)
+        take(iter(self._whole), self._done + self._ahead)
+        states = states_of(self._generators)
+        set_random_state(began, self._generators)
+        return states
+
+
+def take(elements: Iterator[Any], count: int) -> None:
+    """Draw that number of elements; where there are fewer, find that out once, as a loader does."""
+    for _ in range(count):
+        if next(elements, END) is END:
+            return
+
+
+def states_of(generators: Sequence[torch.Generator]) -> list[torch.Tensor]:
+    return [generator.get_state() for generator in generators]
+
+
+def set_states(generators: Sequence[torch.Generator], states: Sequence[torch.Tensor]) -> None:
+    for generator, state in zip(generators, states, strict=True):
+        generator.set_state(state)
+
+
+def are_equal(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
+    return all(map(torch.equal, one, other))

@@ -1,0 +1,81 @@
+"""What the callbacks for trainers of others share: where to go on, and when to save and leave."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+
+from ...checkpoints.store import Store, leave, newest_intact, none_is_intact, say, seconds_of
+from .agreement import Agreed, Agreement
+from .gang import Gang
+
+
+class Saves:
+    """The checkpoints of a job whose training loop is another library's. Outside of a job nothing
+    is kept."""
+
+    def __init__(self, every: float) -> None:
+        self._every = seconds_of(every)
+        self._store = Store(os.environ) if "GPUSHARE_JOB" in os.environ else None
+        self.resume_from: Path | None = None
+        if self._store is not None:
+            self.resume_from = self._newest(self._store)
+            self._store.announce()
+
+    @cached_property
+    def gang(self) -> Gang:
+        """The ranks, once they know each other. All of them ask for it."""
+        return Gang()
+
+    @property
+    def is_in_job(self) -> bool:
+        return self._store is not None
+
+    @staticmethod
+    def _newest(store: Store) -> Path | None:
+        """Return the newest checkpoint that is as it was written; None where there is none yet."""
+        there = [*store.candidates()]
+        if not there:
+            return None
+        found = newest_intact(there)
+        if found == len(there):
+            raise none_is_intact(there)
+        return there[found]
+
+    def begin(self, iteration: int) -> None:
+        """The loop begins. All ranks call it."""
+        if self._store is not None:
+            self._agreement = Agreement(self._store, self.gang, self._every, iteration)
+
+    def after(self, iteration: int, of: float) -> Agreed:
+        """Return what to do after this iteration, of about those in all. All ranks call it."""
+        if self._store is None:
+            return Agreed()
+        is_known = math.isfinite(of) and of >= iteration
+        return self._agreement.after(iteration, int(of) if is_known else 0)
+
+    def part(self, iteration: int) -> Path:
+        """Return a path that `commit` may move from; no other generation writes to it."""
+        assert self._store is not None
+        return self._store.part(iteration)
+
+    def commit(self, iteration: int, save: Callable[[Path], None], agreed: Agreed) -> None:
+        """Keep what `save` puts into a folder, and leave if that is agreed. All ranks call it, and
+        the first one saves."""
+        self.gang.most([0.0])  # what it takes is complete
+        has_failed = self.gang.leads and not self._saved(iteration, save)
+        self._agreement.saved()
+        if self.gang.most([has_failed])[0] == 0 and agreed.leaves:
+            leave(iteration)
+
+    def _saved(self, iteration: int, save: Callable[[Path], None]) -> bool:
+        assert self._store is not None
+        try:
+            self._store.commit(iteration, save)
+        except OSError as error:
+            say(f"iteration {iteration} cannot be saved, so the job computes on: {error}")
+            return False
+        return True

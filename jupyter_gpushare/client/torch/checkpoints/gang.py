@@ -1,0 +1,59 @@
+"""The ranks of a job: they save and leave together, at the same iteration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ....errors import InvalidValue
+
+
+class Gang:
+    """All ranks of torch.distributed, or this process alone. What they agree on goes by a gloo
+    group of its own, beside the traffic of GPUs."""
+
+    def __init__(self) -> None:
+        is_one_of_several = dist.is_available() and dist.is_initialized()
+        self.size = dist.get_world_size() if is_one_of_several else 1
+        self.rank = dist.get_rank() if is_one_of_several else 0
+        ranks = int(os.environ.get("WORLD_SIZE", "1")) if "GPUSHARE_JOB" in os.environ else 1
+        if self.size < ranks:
+            raise InvalidValue(
+                f"this job has {ranks} ranks, which cannot agree when to save: call"
+                " torch.distributed.init_process_group() before, or submit it with nodes=1"
+            )
+        self._group = dist.new_group(backend="gloo") if self.size > 1 else None
+
+    @property
+    def leads(self) -> bool:
+        return self.rank == 0
+
+    def most(self, values: Sequence[float]) -> list[float]:
+        """Return the largest of all ranks, of each value. All ranks call this."""
+        if self.size == 1:
+            return list(values)
+        told = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(told, dist.ReduceOp.MAX, group=self._group)
+        return [float(value) for value in told]
+
+    def gathered(self, mine: Any) -> list[Any]:
+        """Return what each rank has, in order, to the rank that leads; to others nothing."""
+        if self.size == 1:
+            return [mine]
+        all_of_them: list[Any] | None = [None] * self.size if self.leads else None
+        dist.gather_object(mine, all_of_them, group=self._group)
+        return all_of_them or []
+
+    def mine(self, ranks: Sequence[Any]) -> Any:
+        """Return what this rank has of what all had. Raises InvalidValue where there were more or
+        fewer of them."""
+        if len(ranks) != self.size:
+            raise InvalidValue(
+                f"this job was saved by {len(ranks)} ranks, and is to go on with {self.size}:"
+                " the random numbers of each rank are kept"
+            )
+        return ranks[self.rank]

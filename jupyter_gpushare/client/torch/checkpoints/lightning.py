@@ -1,0 +1,101 @@
+"""The callback for Lightning: its own checkpoint, written where the job may be stopped."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from ....errors import InvalidValue
+from .callback import Saves
+from .states import random_state, set_random_state
+
+NAME = "lightning.ckpt"
+PACKAGES = ("lightning.pytorch", "pytorch_lightning")  # the same classes under two names
+
+
+class _Hooks:
+    """Saves after a batch if each loader knows its place, else at the end of an epoch."""
+
+    def __init__(self, every: float) -> None:
+        self._saves = Saves(every)
+        self._random: dict[str, Any] | None = None  # from which this rank goes on
+        self._is_set_up = False
+
+    @property
+    def resume_from(self) -> str | None:
+        """The checkpoint for `ckpt_path` of `Trainer.fit`; None where the training begins."""
+        found = self._saves.resume_from
+        return None if found is None else str(found / NAME)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the random numbers of all ranks, which Lightning does not keep."""
+        if not self._saves.is_in_job:
+            return {}
+        return {"ranks": self._saves.gang.gathered(random_state([]))}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._random = self._saves.gang.mine(state["ranks"]) if state else None
+        self._go_on()
+
+    def on_fit_start(self, trainer: Any, module: Any) -> None:
+        self._is_set_up = True
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Set the random numbers once: strategies load before or after they are set up."""
+        if self._is_set_up and self._random is not None:
+            set_random_state(self._random, [])
+            self._random = None
+
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        self._of = trainer.estimated_stepping_batches
+        self._saves.begin(trainer.global_step)
+
+    def on_train_batch_end(self, trainer: Any, module: Any, out: Any, batch: Any, at: int) -> None:
+        has_stepped = (at + 1) % trainer.accumulate_grad_batches == 0
+        if has_stepped and not trainer.is_last_batch and _knows_place(trainer.train_dataloader):
+            self._boundary(trainer)
+
+    def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+        self._boundary(trainer)
+
+    def _boundary(self, trainer: Any) -> None:
+        iteration = trainer.global_step
+        agreed = self._saves.after(iteration, self._of)
+        if agreed.saves:
+            part = self._saves.part(iteration)
+            trainer.save_checkpoint(part)  # by all ranks; a file, or a folder of sharded states
+            self._saves.commit(iteration, lambda folder: os.rename(part, folder / NAME), agreed)
+
+
+def _knows_place(loaders: Any) -> bool:
+    """Whether Lightning saves the place of each of them, as it does of those with a state."""
+    if isinstance(loaders, dict):
+        return all(_knows_place(one) for one in loaders.values())
+    if isinstance(loaders, list | tuple):
+        return all(_knows_place(one) for one in loaders)
+    return hasattr(loaders, "state_dict") and hasattr(loaders, "load_state_dict")
+
+
+def lightning_callback(every: float = 60.0) -> Any:
+    """Return a callback for the Trainer of Lightning: in a job it saves Lightning's checkpoint each
+    `every` seconds, and leaves when the job is asked to yield. Give its `resume_from` to `fit`::
+
+        callback = gpushare.lightning_callback()
+        trainer = lightning.Trainer(callbacks=[callback], max_epochs=3)
+        trainer.fit(model, gpushare.resumable(loader), ckpt_path=callback.resume_from)
+
+    The random numbers of all ranks are kept, which Lightning does not do. Where a loader does not
+    know its place, the job is saved at the ends of epochs alone. Outside of a job nothing is kept.
+    Raises InvalidValue.
+    """
+    return type("GpuShareCallback", (_Hooks, _base()), {})(every)
+
+
+def _base() -> type:
+    """Return the class of callbacks in the package that is used."""
+    used = [name for name in PACKAGES if name in sys.modules]
+    if not used:
+        raise InvalidValue("import lightning before: this callback is for its Trainer")
+    return sys.modules[used[0]].Callback  # type: ignore[no-any-return]

@@ -1,0 +1,79 @@
+"""A loader that goes on in the middle of an epoch: Lightning asks it for its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any
+
+from ....errors import InvalidValue
+from .batches import generators_of, rest_of
+from .gang import Gang
+from .states import random_state, set_random_state
+
+
+class ResumableLoader:
+    """A DataLoader with `state_dict()` and `load_state_dict()`: the place in its epoch, and the
+    random numbers of each rank. All else is that of the loader."""
+
+    def __init__(self, loader: Iterable[Any]) -> None:
+        """Raises InvalidValue for a loader without a length."""
+        if not isinstance(loader, Sized):
+            raise InvalidValue(
+                "a loader is resumable where it has a length, and this one has none:"
+                f" {type(loader).__name__}"
+            )
+        self._loader: Any = loader
+        self._generators = generators_of(loader)
+        self._done = 0  # batches of the present epoch
+        self._began: dict[str, Any] = {}  # the random state with which the epoch began
+        self._resumed: dict[str, Any] | None = None  # until the epoch goes on from there
+        self._gang: Gang | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_loader"], name)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Nothing is drawn before the first batch is asked for."""
+        resumed, self._resumed = self._resumed, None
+        self._done = resumed["done"] if resumed is not None else 0
+        if resumed is not None:
+            self._set_random_state(resumed["began" if self._done else "random"])
+        self._began = random_state(self._generators)
+        for batch in self._rest(resumed):
+            self._done += 1
+            yield batch
+
+    def _rest(self, resumed: dict[str, Any] | None) -> Iterable[Any]:
+        if resumed is None or self._done == 0:
+            return self._loader  # type: ignore[no-any-return]
+        return rest_of(self._loader, self._done, lambda: self._set_random_state(resumed["random"]))
+
+    def _set_random_state(self, state: dict[str, Any]) -> None:
+        set_random_state(state, self._generators)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the place and the random numbers of all ranks. All of them call it."""
+        self._gang = self._gang or Gang()
+        mine = {
+            "done": self._done % max(1, len(self)),  # behind the last batch the next epoch begins
+            "began": self._began,
+            "random": random_state(self._generators),
+        }
+        return {"ranks": self._gang.gathered(mine)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Raises InvalidValue where another number of ranks has saved."""
+        self._gang = self._gang or Gang()
+        self._resumed = self._gang.mine(state["ranks"])
+
+
+def resumable(loader: Iterable[Any]) -> Any:
+    """Return the loader as one that goes on in the middle of an epoch: Lightning saves its place
+    and its random numbers in each checkpoint, and the order of the epoch is drawn as it was.
+
+    Batches that are done are drawn and not loaded. Raises InvalidValue for a loader without a
+    length."""
+    return ResumableLoader(loader)

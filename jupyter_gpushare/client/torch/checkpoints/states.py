@@ -1,0 +1,106 @@
+"""The states that a checkpoint keeps: of what the user names, and of all random numbers."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ....errors import InvalidValue
+
+
+def check_kept(kept: Mapping[str, Any]) -> None:
+    """Raises InvalidValue for an object that has no state that could be kept."""
+    for name, thing in kept.items():
+        has_state = hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")
+        if not has_state and not isinstance(thing, dict | list):
+            raise InvalidValue(
+                f"`{name}` cannot be kept: a checkpoint keeps objects with state_dict() and"
+                f" load_state_dict(), dictionaries and lists, and this is {type(thing).__name__}"
+            )
+
+
+def state_of(thing: Any) -> Any:
+    return thing if isinstance(thing, dict | list) else thing.state_dict()
+
+
+def load(thing: Any, state: Any) -> None:
+    """Give a thing the state that it had."""
+    if isinstance(thing, dict):
+        thing.clear()
+        thing.update(state)
+    elif isinstance(thing, list):
+        thing[:] = state
+    else:
+        thing.load_state_dict(state)
+
+
+def load_all(kept: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+    """Raises InvalidValue where other things are kept than those that were saved."""
+    if kept.keys() != saved.keys():
+        raise InvalidValue(
+            f"this job has saved {_listed(saved)}, and is to go on with {_listed(kept)}:"
+            " name the same in gpushare.checkpoint()"
+        )
+    for name, thing in kept.items():
+        load(thing, saved[name])
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "nothing"
+
+
+def write(states: Mapping[str, Any], path: Path) -> None:
+    torch.save(states, path)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Nothing but tensors and plain values is read. Raises InvalidValue."""
+    try:
+        states: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # an error of pickle, zipfile or torch
+        raise InvalidValue(f"the checkpoint {path.parent.name} cannot be read: {error}") from None
+    return states
+
+
+def random_state(generators: Iterable[torch.Generator]) -> dict[str, Any]:
+    """Return the state of all random numbers of this process, and of these generators."""
+    version, numbers, gauss = random.getstate()
+    return {
+        "python": [version, list(numbers), gauss],
+        "numpy": _of_numpy(),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        "generators": [generator.get_state() for generator in generators],
+    }
+
+
+def set_random_state(state: Mapping[str, Any], generators: Iterable[torch.Generator]) -> None:
+    """Set all of it. Of `generators` the first are those of then; loaders that have come later have
+    theirs as they were made."""
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(numbers), gauss))
+    if state["numpy"] is not None:
+        import numpy
+
+        kind, keys, *rest = state["numpy"]
+        numpy.random.set_state((kind, numpy.array(keys, dtype=numpy.uint32), *rest))
+    torch.set_rng_state(state["torch"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])
+    for generator, its in zip(generators, state["generators"], strict=False):
+        generator.set_state(its)
+
+
+def _of_numpy() -> list[Any] | None:
+    """None where NumPy is not used."""
+    if "numpy" not in sys.modules:
+        return None
+    import numpy
+
+    kind, keys, *rest = numpy.random.get_state()
+    return [kind, [int(key) for key in keys], *rest]

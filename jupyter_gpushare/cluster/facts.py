@@ -1,0 +1,63 @@
+"""What the directory of a generation tells: all that the service believes of it is read here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from . import generation
+from .generation import Progress
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """Of its own nodes alone: what else is in there, its ranks may have written.
+
+    Of the nodes, some have begun, heard that they are to yield, said with which status they ended,
+    or are silent. Its ranks may have started (`has_ranks`), and `keeps` says that they save
+    checkpoints. `told` is their word, and for `ran` seconds its launchers have seen them. `newest`
+    is a checkpoint, and `said` the last lines of the log of a node that has failed."""
+
+    begun: list[str] = []
+    heard: list[str] = []
+    codes: dict[str, int] = {}
+    silent: list[str] = []
+    has_ranks: bool = False
+    keeps: bool = False
+    told: Progress | None = None
+    ran: float = 0.0
+    newest: str = ""
+    said: str = ""
+    is_closed: bool = False
+
+
+def facts_of(
+    directory: Path, nodes: Collection[str], silent_seconds: float = 0.0, is_closed: bool = False
+) -> Facts:
+    """A directory that is not there tells nothing. Raises OSError for one that cannot be read."""
+    with suppress(FileNotFoundError):
+        os.listdir(directory)  # to a glob it would be empty
+    codes = {n: code for n, code in generation.endings(directory).items() if n in nodes}
+    failed = next((node for node, code in codes.items() if code > 0), None)
+    return Facts(
+        begun=[*(generation.beats(directory) & {*nodes})],
+        heard=[*(generation.heard(directory) & {*nodes})],
+        codes=codes,
+        silent=[*(generation.silent(directory, silent_seconds) & {*nodes})],
+        has_ranks=generation.has_ranks(directory),
+        keeps=generation.keeps(directory),
+        told=generation.progress(directory),
+        ran=generation.ran(directory),
+        newest=generation.newest(directory) if is_closed else "",
+        said=generation.tail(directory / f"log.{failed}") if failed else "",
+        is_closed=is_closed,
+    )
+
+
+def facts_unread(nodes: Collection[str], told: Progress | None) -> Facts:
+    """Of a directory that cannot be read: all goes on as it was told last, unless the engine says
+    otherwise."""
+    return Facts(begun=[*nodes], heard=[*nodes], told=told)

@@ -1,0 +1,132 @@
+"""What is done as the user whose job it is: to the files of a job, and with an engine's commands.
+
+A service of one user does it itself. One that serves several starts this as a program for each of
+them, by way of `sudo`, and puts one question a line:
+
+    {"verb": "look", "arguments": ["/home/ada/jobs/train-1", 3, ["n0"], 30.0]}
+
+As a program it does nothing but these verbs, and starts nothing but sbatch and scancel. What it
+answers is the word of that user, and counts for the user's own jobs alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import InvalidValue, cause
+from ..wire.jobs import JOB_FILE
+from . import generation
+from .command import Ran, ran
+from .facts import Facts, facts_of
+from .generation import Word
+
+COMMANDS = ("sbatch", "scancel")
+
+
+class DirectoryLost(OSError):
+    """A job has no directory any more. So none of its generations can write, and none can start."""
+
+
+class Hand:
+    """The verbs, as this process's own user. Each of them but `check` raises OSError."""
+
+    def check(self, directory: str) -> None:
+        """What is in the directory of a job will be run. Raises InvalidValue."""
+        path = Path(directory)
+        if not path.is_absolute() or generation.read(path / JOB_FILE) is None:
+            raise InvalidValue(f"the directory of a job has a file job.json, and {path} has none")
+        status = path.stat()
+        if status.st_uid != os.getuid() or status.st_mode & 0o022:
+            raise InvalidValue(
+                f"others may write to {path}, and what is in it will be run: `chmod go-w {path}`"
+            )
+
+    def open(self, directory: str, number: int, word: Word) -> None:
+        generation.open_generation(Path(directory), number, word)
+
+    def look(
+        self, directory: str, number: int, nodes: Sequence[str], silent_seconds: float
+    ) -> Facts:
+        """At a generation that is open, or was closed before the service was started."""
+        job = Path(directory)
+        is_closed = generation.closed_path_of(job, number).exists()
+        facts = facts_of(generation.path_of(job, number), nodes, silent_seconds)
+        return msgspec.structs.replace(facts, is_closed=is_closed)
+
+    def close(self, directory: str, number: int, nodes: Sequence[str]) -> Facts:
+        """Nothing is written by it any more. Raises DirectoryLost, too."""
+        job = Path(directory)
+        try:
+            closed = generation.close_generation(job, number)
+        except OSError:
+            if not job.is_dir():
+                raise DirectoryLost(f"its directory {job} is not there any more") from None
+            raise
+        return facts_of(closed, nodes, is_closed=True)
+
+    def run(self, command: Sequence[str], given: str = "") -> Ran:
+        """Raises TimeoutError, too."""
+        return ran(command, given)
+
+
+# --- the program ----------------------------------------------------------------------------------
+
+# What each verb takes, and what it returns. Both sides decode by these, since
+# neither believes the other.
+VERBS: dict[str, tuple[Any, Any]] = {
+    "check": (tuple[str], None),
+    "open": (tuple[str, int, Word], None),
+    "look": (tuple[str, int, list[str], float], Facts),
+    "close": (tuple[str, int, list[str]], Facts),
+    "run": (tuple[list[str], str], Ran),
+}
+# By the name of an error on the way. What is none of these is an OSError.
+ERRORS: dict[str, type[Exception]] = {
+    error.__name__: error for error in (InvalidValue, DirectoryLost, FileExistsError, TimeoutError)
+}
+
+
+class Question(msgspec.Struct, frozen=True):
+    verb: str
+    arguments: msgspec.Raw
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """An `error` is a name of ERRORS or OSError; `said` its sentence."""
+
+    value: msgspec.Raw = msgspec.Raw(b"null")
+    error: str = ""
+    said: str = ""
+
+
+def answer_to(line: bytes) -> Answer:
+    try:
+        question = msgspec.json.decode(line, type=Question)
+        arguments = msgspec.json.decode(question.arguments, type=VERBS[question.verb][0])
+        if question.verb == "run" and arguments[0][:1] not in ([name] for name in COMMANDS):
+            raise InvalidValue(f"this runs nothing but {' and '.join(COMMANDS)}")
+        value = getattr(Hand(), question.verb)(*arguments)
+    except (InvalidValue, OSError) as error:
+        name = type(error).__name__
+        return Answer(error=name if name in ERRORS else "OSError", said=cause(error))
+    except (msgspec.DecodeError, KeyError) as error:
+        return Answer(error="InvalidValue", said=f"no question for a hand: {error}")
+    return Answer(value=msgspec.Raw(msgspec.json.encode(value)))
+
+
+def main() -> None:
+    """Ends with the service that has started it."""
+    os.umask(0o077)
+    for line in sys.stdin.buffer:
+        sys.stdout.buffer.write(msgspec.json.encode(answer_to(line)) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""``jupyter gpushare doctor --bundle``: what a maintainer needs for a report of a defect, in one
+file, without the names of users, notebooks and machines."""
+
+from __future__ import annotations
+
+import getpass
+import platform
+import pwd
+import re
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import GpuShareError, InvalidValue
+from ..settings import Settings, socket_path
+from ..wire.client import Client
+from ..wire.launch import log_path
+from ..wire.snapshot import RestingView, SessionView, Snapshot
+from .doctor import Check
+
+LOG_BYTES = 64 << 10  # of the end of a log
+FIRST_UID = 1000  # of people; accounts below are those of the system, and are no names
+README = """\
+jupyter gpushare doctor --bundle
+
+checks.json    what the doctor has found
+settings.json  the settings that are not the default; of a text, only that it was set
+snapshot.json  what the broker shows: devices, lanes and notebooks
+broker.log     the end of the broker's log
+
+Names of users, groups, notebooks and this machine are u1, g1, n1 and machine, and the home
+directory is ~. Look at it before you send it: other words of an error message are kept as they are.
+"""
+
+
+def write(path: str, found: Sequence[Check], settings: Settings) -> list[str]:
+    """Write the file. Return the names of its parts. Raises InvalidValue."""
+    snapshot = _snapshot(settings)
+    names = Names(snapshot)
+    parts = {
+        "README.txt": README,
+        "checks.json": _json(names.without(msgspec.to_builtins(list(found)))),
+        "settings.json": _json(_changed(settings)),
+        "broker.log": names.without(_end_of(log_path(socket_path(settings)))),
+    }
+    if snapshot is not None:
+        parts["snapshot.json"] = _json(names.without(msgspec.to_builtins(snapshot)))
+    try:
+        with zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED) as file:
+            for name, text in parts.items():
+                file.writestr(name, text)
+    except FileExistsError:
+        raise InvalidValue(f"{path} is there already: name another file") from None
+    except OSError as error:
+        raise InvalidValue(f"{path} cannot be written: {error.strerror}") from None
+    return [*parts]
+
+
+class Names:
+    """Replaces names by numbers: the same name by the same number in all parts."""
+
+    def __init__(self, snapshot: Snapshot | None) -> None:
+        self._numbers: dict[str, str] = {}
+        for kind, name in _names(snapshot):
+            same = sum(known.startswith(kind) for known in self._numbers.values())
+            self._numbers.setdefault(name, f"{kind}{same + 1}")
+        self._numbers[platform.node()] = "machine"
+        self._numbers[str(Path.home())] = "~"
+        self._numbers.pop("", None)
+        longest_first = sorted(self._numbers, key=len, reverse=True)
+        self._known = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, longest_first))})(?!\w)")
+
+    def without(self, value: Any) -> Any:
+        """Return texts, lists and objects without names, keys included."""
+        if isinstance(value, str):
+            known = self._known.sub(lambda found: self._numbers[found[0]], value)
+            return re.sub(r"[^\s'\"`]+\.ipynb\b", "notebook.ipynb", known)
+        if isinstance(value, Mapping):
+            return {self.without(key): self.without(part) for key, part in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.without(part) for part in value]
+        return value
+
+
+def _names(snapshot: Snapshot | None) -> Iterator[tuple[str, str]]:
+    """The kind of each name, and the name."""
+    if snapshot is not None:
+        for device in snapshot.devices:
+            yield from (("g", view.group) for view in device.sessions)
+            known: list[SessionView | RestingView] = [*device.sessions, *device.resting]
+            for view in known:
+                yield from zip("nsu", (view.name, view.id, view.user), strict=True)
+            yield from (("u", user.name) for user in device.users)
+        yield from (("g", group.name) for group in snapshot.groups)
+    yield from (("u", account.pw_name) for account in pwd.getpwall() if account.pw_uid >= FIRST_UID)
+    with suppress(OSError, KeyError):
+        yield "u", getpass.getuser()
+
+
+def _snapshot(settings: Settings) -> Snapshot | None:
+    with (
+        suppress(GpuShareError),
+        Client.connect(settings, "jupyter gpushare doctor", start=False) as client,
+    ):
+        return client.look()
+    return None
+
+
+def _changed(settings: Settings) -> dict[str, Any]:
+    values, usual = msgspec.to_builtins(settings), msgspec.to_builtins(Settings())
+    return {
+        name: "(a text)" if isinstance(value, str) else value
+        for name, value in values.items()
+        if value != usual.get(name)
+    }
+
+
+def _end_of(log: Path) -> str:
+    """Return an empty text where there is none, or it cannot be read."""
+    with suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - LOG_BYTES))
+        return file.read().decode(errors="replace")
+    return ""
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

@@ -1,0 +1,98 @@
+/** The jobs of the viewer on a cluster, as the server was last asked. */
+
+import { ISignal, Signal } from '@lumino/signaling';
+import { Send } from './actions';
+import { IJobs, logName } from './jobs';
+import { IClusterView, IJobLog, IJobView } from './snapshot';
+
+export const ACTIVE_MS = 2000; // between two looks while a job is not over
+export const QUIET_MS = 10_000;
+
+/**
+ * Looks while it is ticked, as it is while the panel is seen, and so keeps no
+ * service of jobs for a page that is hidden.
+ */
+export class JobsModel implements IJobs {
+  constructor(send: Send) {
+    this._send = send;
+  }
+
+  cluster: IClusterView | null = null;
+  trouble = '';
+
+  get logs(): ReadonlyMap<string, IJobLog> {
+    return this._logs;
+  }
+
+  get changed(): ISignal<this, void> {
+    return this._changed;
+  }
+
+  /** Look if it is time to; `isOpen` says which logs are shown. */
+  tick(now: number, isOpen: (name: string) => boolean): void {
+    const shown = this._jobs.filter(({ id }) => isOpen(logName(id)));
+    const isDue =
+      now >= this._next || shown.some(({ id }) => !this._logs.has(id));
+    if (isDue && !this._looking) {
+      this._next = Infinity; // until this look has ended
+      void this._look(shown).then(() => {
+        this._next = now + (this._jobs.some(isActive) ? ACTIVE_MS : QUIET_MS);
+      });
+    }
+  }
+
+  /** Cancel a job; a refusal is an Error with one sentence. */
+  async cancel(id: string): Promise<void> {
+    const body = JSON.stringify({ ask: 'cancel' });
+    await this._ask(['jobs', id, 'asks'], { method: 'POST', body });
+    this._next = -Infinity;
+  }
+
+  private get _jobs(): IJobView[] {
+    return this.cluster?.jobs ?? [];
+  }
+
+  private async _look(shown: IJobView[]): Promise<void> {
+    this._looking = true;
+    try {
+      this.cluster = await this._ask(['jobs'], {}, '?all=true');
+      this._logs = new Map(
+        await Promise.all(
+          shown.map(async ({ id }): Promise<[string, IJobLog]> => [
+            id,
+            await this._ask(['jobs', id, 'log'], {})
+          ])
+        )
+      );
+      this.trouble = '';
+    } catch (error) {
+      this.trouble = (error as Error).message;
+    }
+    this._looking = false;
+    this._changed.emit();
+  }
+
+  private async _ask<Answer>(
+    path: string[],
+    init: RequestInit,
+    query = ''
+  ): Promise<Answer> {
+    const where = path.map(encodeURIComponent).join('/') + query;
+    const answer = await this._send(where, init);
+    const body = await answer.json().catch(() => ({}));
+    if (!answer.ok) {
+      throw new Error(body.message || answer.statusText);
+    }
+    return body;
+  }
+
+  private _changed = new Signal<this, void>(this);
+  private _logs = new Map<string, IJobLog>();
+  private _looking = false;
+  private _next = -Infinity;
+  private _send: Send;
+}
+
+function isActive({ ended }: IJobView): boolean {
+  return ended === null;
+}

@@ -1,0 +1,136 @@
+"""The jobs of the user of this server, as the service of their cluster knows them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from tornado.ioloop import IOLoop
+
+from jupyter_gpushare.client.jobs import job as files
+from jupyter_gpushare.client.jobs.connection import Answer, Cluster, ask
+from jupyter_gpushare.errors import GpuShareError, NotPermitted, UnknownJob
+from jupyter_gpushare.settings import Settings, cluster_directory, cluster_socket_path
+from jupyter_gpushare.wire.jobs import ClusterView, JobView, Submit
+from jupyter_gpushare.wire.launch import is_of_another_user
+
+from .messages import JobLog
+
+LOG_BYTES = 1 << 18  # of the end of a log
+LOOK_SECONDS = 5.0
+NONE = ClusterView(cluster="", pid=0, jobs=[], nodes=[], trouble="")
+
+
+class Jobs:
+    """Each method blocks, and raises the error of the service. To look at jobs starts the service
+    only for a user that has submitted one."""
+
+    def __init__(self, settings: Settings, speak_for: str = "") -> None:
+        """Of this process's user, or of another one, whom a hub has identified."""
+        self._settings = settings
+        self._user = speak_for
+
+    @property
+    def journal(self) -> Path:
+        return cluster_directory(self._settings) / "cluster.sqlite"
+
+    @property
+    def are_of_several_users(self) -> bool:
+        """Another user runs the service, for all."""
+        if self._user or self._settings.cluster_url:
+            return True
+        return is_of_another_user(cluster_socket_path(self._settings))
+
+    @property
+    def may_be(self) -> bool:
+        return self.are_of_several_users or self.journal.exists()
+
+    def look(self, all: bool = False) -> ClusterView:
+        """Return jobs that are not over, or with `all` the newest ones too."""
+        if not self.may_be:
+            return NONE
+        return self._ask(lambda cluster: cluster.look(all))
+
+    def look_aside(self) -> ClusterView | None:
+        """Return the same, or None if no service runs."""
+        with contextlib.suppress(GpuShareError), Cluster(self._settings) as cluster:
+            return cluster.look()
+        return None
+
+    def submit(self, wish: Submit) -> JobView:
+        """Submit a job whose directory is made already."""
+        return self._ask(lambda cluster: cluster.submit(wish))
+
+    def job(self, id: str) -> JobView:
+        self._check(id)
+        return self._ask(lambda cluster: cluster.job(id))
+
+    def log(self, id: str) -> JobLog:
+        """Return the end of what the ranks of a job have printed, in whole lines."""
+        if self._user:  # whose files this process may not read for others, if it can
+            raise NotPermitted("logs are read in the Jupyter server of their user")
+        text = files.tail(files.directory_of(self.job(id)), LOG_BYTES + 1)
+        is_cut = len(text) > LOG_BYTES
+        lines = text.partition(b"\n")[2] if is_cut else text
+        return JobLog(lines.decode(errors="replace"), is_cut)
+
+    def cancel(self, id: str) -> JobView:
+        """Cancel a job; of one that is over nothing is changed."""
+        self._check(id)
+        return self._ask(lambda cluster: cluster.cancel(id))
+
+    def _ask(self, question: Callable[[Cluster], Answer]) -> Answer:
+        return ask(self._settings, question, self._user)
+
+    def _check(self, id: str) -> None:
+        if not self.may_be:
+            raise UnknownJob(f"there is no job {id}: you have submitted none on this machine")
+
+
+class JobsWatch:
+    """Keeps the newest view of the jobs, for metrics. A service without jobs is left alone, or it
+    would never end: it is asked while a job is not over, where its journal has changed, and where
+    the last answer did not come."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+        self._seen = 0.0  # when the journal was changed last
+        self._watching: asyncio.Future[None] | None = None
+        self.view: ClusterView | None = None
+
+    def start(self, loop: IOLoop) -> None:
+        loop.add_callback(self._start)
+
+    def _start(self) -> None:
+        self._watching = asyncio.ensure_future(self._watch())
+
+    def stop(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.to_thread(self.look)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def look(self) -> None:
+        """Look at the jobs, if there may be anything new. Blocks."""
+        changed = max(map(_changed, (self._jobs.journal, self._log_of_journal)))
+        is_new = changed != self._seen or self._jobs.are_of_several_users
+        if is_new or self.view is None or self.view.jobs:
+            self._seen = changed
+            self.view = self._jobs.look_aside()
+
+    @property
+    def _log_of_journal(self) -> Path:
+        """Where SQLite writes first."""
+        return self._jobs.journal.with_name(f"{self._jobs.journal.name}-wal")
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,222 @@
+"""The service of jobs on a real Slurm: nothing is lost, and nothing runs twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from slurm import Slurm
+
+from jupyter_gpushare.client.jobs.connection import Cluster
+from jupyter_gpushare.client.jobs.job import submit
+from jupyter_gpushare.cluster.engines.engine import Node
+from jupyter_gpushare.cluster.engines.slurm import SlurmEngine, gpus_in, node_of, options_in
+from jupyter_gpushare.errors import EngineUnavailable, InvalidValue
+from jupyter_gpushare.settings import Settings, load
+
+from ..polling import until
+from .conftest import NODES
+from .program import end
+from .site import STEP, Site
+from .test_launcher import lives
+from .test_service import ENDLESS, attained
+from .work import generations, iterations
+
+Sites = Callable[..., Site]
+
+
+@pytest.fixture
+def make_site(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sites]:
+    monkeypatch.setenv("GPUSHARE_ADDRESS", "127.0.0.1")
+    until(lambda: slurm.states() == dict.fromkeys(NODES, "idle"))
+    sites: list[Site] = []
+
+    def make(*options: str) -> Site:
+        sites.append(Site(tmp_path, make_engine=lambda cluster: SlurmEngine(cluster, options)))
+        return sites[-1]
+
+    yield make
+    for site in sites:
+        site.close()
+
+
+def is_whole(site: Site, id: str, count: int) -> bool:
+    return iterations(generations(site.directory(id))) == [*range(1, count + 1)]
+
+
+def test_a_job_that_has_computed_yields_to_one_that_has_not(make_site: Sites) -> None:
+    site = make_site()
+    site.submit("long", 120, 0.02, gpus=4)
+    site.until(lambda: attained(site, "long") > 1)
+    site.submit("short", 10, STEP, gpus=2)
+    site.until_state(short="done")
+    assert site.job("long").ended is None
+    site.until_state(long="done")
+    assert is_whole(site, "long", 120)
+    assert is_whole(site, "short", 10)
+    assert (site.job("long").yields, site.job("long").losses) == (1, 0)
+
+
+def test_a_service_that_is_started_anew_finds_what_runs(make_site: Sites) -> None:
+    site = make_site()
+    site.submit("a", 100, 0.02, gpus=3)
+    site.until(lambda: site.computes("a"))
+    site.restart()
+    site.until_state(a="done")
+    assert is_whole(site, "a", 100)
+    assert site.job("a").generation == 1
+
+
+def test_jobs_go_on_while_the_controller_is_away(make_site: Sites, slurm: Slurm) -> None:
+    """Squeue waits for it, and the service does not."""
+    site = make_site()
+    site.answer_seconds = 1.0
+    site.restart()
+    site.submit("a", ENDLESS, 0.02, gpus=2)
+    site.until(lambda: site.computes("a"))
+    slurm.save(f"gs.{site.journal.cluster()}.a.g1")
+    pid = slurm.pid("slurmctld")
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not lives(pid))
+    for _ in range(2):
+        site.service.step()
+        assert site.state("a") == "running"
+    computed = len(iterations(generations(site.directory("a"))))
+    slurm.start_controller()
+    until(lambda: "idle" not in slurm.states().values() and bool(slurm.states()))
+    site.until(lambda: len(iterations(generations(site.directory("a")))) > computed)
+    assert (site.state("a"), site.job("a").generation) == ("running", 1)
+    site.service.cancel("a")
+    site.until_state(a="cancelled")
+
+
+def test_a_job_leaves_a_node_that_is_drained(make_site: Sites, slurm: Slurm) -> None:
+    site = make_site()
+    site.submit("a", 150, 0.02, gpus=1)
+    site.until(lambda: site.computes("a"))
+    (node,) = site.job("a").place
+    slurm.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=it is hot")
+    try:
+        site.until(lambda: site.job("a").generation == 2)
+        assert site.engine.nodes()[node] == Node(0, used=0, reason="it is hot")
+        assert {*site.job("a").place} == {"n0", "n1"} - {node}
+        site.until_state(a="done")
+    finally:
+        slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
+    assert is_whole(site, "a", 150)
+    assert site.job("a").losses == 0
+
+
+def test_what_slurm_refuses_is_said(make_site: Sites) -> None:
+    site = make_site("--partition=nowhere")
+    site.submit("a", 5, STEP)
+    site.until(lambda: "no room" in site.events("a"))
+    (refused, *_) = [event for event in site.all_events("a") if event.what == "no room"]
+    assert "invalid partition specified: nowhere" in refused.detail
+    assert site.state("a") in ("queued", "starting")
+
+
+@pytest.fixture
+def settings(slurm: Slurm, socket_directory: Path, tmp_path: Path) -> Iterator[Settings]:
+    given = load(
+        {},
+        socket=str(socket_directory / "b.sock"),
+        cluster_directory=str(tmp_path / "state"),
+        cluster_engine="slurm",
+        cluster_look_seconds=0.05,
+    )
+    yield given
+    end(given)
+
+
+def test_a_function_is_called_on_slurm_and_its_result_comes_back(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUSHARE_ADDRESS", "127.0.0.1")
+    monkeypatch.setenv("SLURM_NTASKS", "17")  # of the notebook, which may be a job of Slurm itself
+
+    def rank() -> tuple[str, str, bool]:
+        import os
+
+        return os.environ["RANK"], os.environ["WORLD_SIZE"], "SLURM_NTASKS" in os.environ
+
+    job = submit(rank, gpus=3, rank_for_each_gpu=True, settings=settings)
+    assert job.result(60) == ("0", "3", False)
+    with Cluster(settings) as cluster:
+        assert [(node.name, node.gpus) for node in cluster.look().nodes] == [*NODES.items()]
+
+
+def test_a_job_that_slurm_refuses_says_why_it_waits(settings: Settings) -> None:
+    refused = replace(settings, cluster_sbatch="--account=x --partition=nowhere")
+    job = submit(lambda: None, name="a", settings=refused)
+    until(lambda: "nowhere" in job.look().sentence)
+    assert job.look().sentence == (
+        "waits for 1 GPU; 4 are free, but its last start was refused: Slurm: invalid partition"
+        " specified: nowhere; Batch job submission failed: Invalid partition name specified"
+    )
+    job.cancel()
+
+
+def test_where_slurm_is_not_installed_the_engine_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(EngineUnavailable, match="Slurm: scontrol cannot be run: No such file"):
+        SlurmEngine("c").nodes()
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("", []),
+        ("--partition=gpu --account='my lab'", ["--partition=gpu", "--account=my lab"]),
+        ("-p gpu", ["-p", "gpu"]),
+    ],
+)
+def test_options_are_those_of_a_shell(text: str, options: list[str]) -> None:
+    assert options_in(text) == options
+
+
+@pytest.mark.parametrize("text", ["'", "--nodes=2", "-N", "--gpus-per-node=4", "--output=x"])
+def test_options_of_which_a_job_has_its_own_are_refused(text: str) -> None:
+    with pytest.raises(InvalidValue, match="`cluster_sbatch` "):
+        options_in(text)
+
+
+@pytest.mark.parametrize(
+    ("resources", "gpus"),
+    [
+        ("gpu:4", 4),
+        ("shard:4", 0),
+        ("gpu:a100:4(S:0-1),shard:16", 4),
+        ("gpu:a:1,gpu:b:2", 3),
+        ("(null)", 0),
+    ],
+)
+def test_gpus_are_counted_whatever_they_are(resources: str, gpus: int) -> None:
+    assert gpus_in(resources) == gpus
+
+
+@pytest.mark.parametrize(
+    ("told", "node"),
+    [
+        ("State=IDLE Gres=gpu:4 GresUsed=gpu:0(IDX:N/A)", Node(4)),
+        ("State=MIXED+PLANNED Gres=gpu:4 GresUsed=gpu:1(IDX:0)", Node(4, used=1)),
+        ("State=IDLE+COMPLETING Gres=gpu:4 GresUsed=gpu:0", Node(4, used=4)),
+        (
+            "State=IDLE+DRAIN Gres=gpu:4 Reason=it is hot [root@2026-01-01]",
+            Node(0, 0, True, "it is hot"),
+        ),
+        ("State=DOWN* Gres=gpu:4 GresUsed=gpu:2", Node(4, 2, alive=False)),
+        (
+            "State=MIXED Gres=gpu:2,shard:8 GresUsed=gpu:1,shard:(null):2(IDX:0)",
+            Node(2, 1, shards=4),
+        ),
+        ("State=IDLE Gres=gpu:a100:1,shard:a100:3 GresUsed=gpu:1,shard:0", Node(1, 1, shards=3)),
+        ("State=IDLE*+NOT_RESPONDING Gres=gpu:4 GresUsed=gpu:0", Node(4, 0, alive=False)),
+    ],
+)
+def test_a_node_is_read_from_what_slurm_says(told: str, node: Node) -> None:
+    assert node_of(f"NodeName=n1 Arch=x86_64 {told}") == ("n1", node)

@@ -1,0 +1,62 @@
+"""A look at the stacks of threads, beside threads that come and go."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from jupyter_gpushare.client.stacks import FrameId, id_of, runs
+
+# A garbage collection that begins in a look closes files, and so lets other threads go on.
+BUSY = """
+import os, sys, threading, time, warnings
+from jupyter_gpushare.client import stacks
+
+warnings.simplefilter("ignore")
+sys.setswitchinterval(1e-5)
+
+class Knot:
+    def __init__(self):
+        self.itself, self.file = self, open(os.devnull)
+
+def begins_threads():
+    while True:
+        thread = threading.Thread(target=int)
+        thread.start()
+        thread.join()
+
+def calls(depth):
+    if depth:
+        return calls(depth - 1)
+    time.sleep(0.0005)
+
+def sleeps():
+    while True:
+        calls(5)
+
+threads = [threading.Thread(target=w, daemon=True) for w in (begins_threads,) * 2 + (sleeps,) * 2]
+for thread in threads:
+    thread.start()
+asleep = threads[-1].ident
+for _ in range(3000):
+    knots = [Knot() for _ in range(20)]
+    found = stacks._stack(asleep)
+    assert found and found[-1] == threading.__file__, found
+print("done", flush=True)
+os._exit(0)
+"""
+
+
+def test_a_look_at_the_stacks_of_threads_never_stops_them() -> None:
+    """CPython 3.11 and before may stop all threads for ever in `sys._current_frames`."""
+    done = subprocess.run(
+        [sys.executable, "-c", BUSY], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
+
+
+def test_a_frame_that_has_the_number_of_one_that_has_ended_is_another_one() -> None:
+    here = sys._getframe()
+    assert runs(id_of(here))
+    assert not runs(FrameId(id(here), runs.__code__))
+    assert not runs(None)
