@@ -55,7 +55,7 @@ std::pair<Page, Page> pages_of(const Blocks& blocks, const py::int_& first, cons
   return {begin, length};
 }
 
-std::unique_ptr<Blocks> make(const py::int_& count) {
+std::unique_ptr<Blocks> make_blocks(const py::int_& count) {
   auto blocks = std::make_unique<Blocks>(pages(count, 0));
   if (!blocks->is_usable()) throw std::bad_alloc();
   return blocks;
@@ -95,7 +95,7 @@ void register_block_allocator(py::module_& module) {
   const auto first = py::arg("first");
   const auto count = py::arg("count");
   py::class_<Blocks>(module, "BlockAllocator", "Blocks of whole pages inside a range of addresses.")
-      .def(py::init(&make), py::arg("pages"))
+      .def(py::init(&make_blocks), py::arg("pages"))
       .def("add", &add, first, count)
       .def("take", &take, first, count)
       .def("allocate", &allocate, count)

@@ -23,7 +23,7 @@ struct ProcessCudaSegments {};
 using Unlocked = py::call_guard<py::gil_scoped_release>;
 using AddressAndBytes = std::pair<uintptr_t, size_t>;
 
-Lane& lane() { return cuda_memory().lane(); }
+Lane& cuda_lane() { return cuda_memory().lane(); }
 CudaSegments& segments() { return cuda_memory().segments(); }
 
 void trim(const std::vector<AddressAndBytes>& living) {
@@ -31,7 +31,7 @@ void trim(const std::vector<AddressAndBytes>& living) {
   for (const auto& [address, bytes] : living) {
     extents.push_back({reinterpret_cast<const void*>(address), bytes});
   }
-  lane().trim(extents);
+  cuda_lane().trim(extents);
 }
 
 void register_cuda_lane_memory(py::module_& module) {
@@ -73,40 +73,42 @@ void register_cuda_lane(py::module_& module) {
           "These chunks take the place of all from `first` on, none of which is in use.")
       .def_static("attached_chunks", [] { return cuda_memory().pages().attached(); })
       .def_static(
-          "attach", [](size_t bytes) { return lane().attach(bytes); }, py::arg("bytes"), Unlocked(),
-          "Use `bytes` of the attached chunks.")
+          "attach", [](size_t bytes) { return cuda_lane().attach(bytes); }, py::arg("bytes"),
+          Unlocked(), "Use `bytes` of the attached chunks.")
       .def_static(
-          "detach", [] { return lane().detach(); }, Unlocked())
+          "detach", [] { return cuda_lane().detach(); }, Unlocked())
       .def_static(
-          "enter", [] { lane().enter(); }, Unlocked(),
+          "enter", [] { cuda_lane().enter(); }, Unlocked(),
           "An iteration begins: all threads allocate from the lane.")
       .def_static(
-          "leave", [] { lane().leave(); }, Unlocked(), "The iteration ends.")
+          "leave", [] { cuda_lane().leave(); }, Unlocked(), "The iteration ends.")
       .def_static(
-          "survivors", [] { return lane().survivor_bytes(); }, Unlocked(),
+          "survivors", [] { return cuda_lane().survivor_bytes(); }, Unlocked(),
           "Bytes of the lane that PyTorch's allocator has, alive or kept.")
       .def_static(
           "segment_bytes", [] { return cuda_memory().bytes_in_lane(); },
           "Bytes of the segments of PyTorch's allocator that lie at addresses of the lane.")
       .def_static(
           "owns",
-          [](uintptr_t address) { return lane().owns(reinterpret_cast<const void*>(address)); },
+          [](uintptr_t address) {
+            return cuda_lane().owns(reinterpret_cast<const void*>(address));
+          },
           py::arg("address"))
       .def_static(
-          "room", [] { return lane().room(); }, Unlocked(),
+          "room", [] { return cuda_lane().room(); }, Unlocked(),
           "Bytes of the largest segment that would find room in the lane.")
       .def_static("trim", &trim, py::arg("living"), Unlocked(),
                   "Only these addresses and sizes are alive; the allocator must not use the "
                   "segments any more.")
       .def_static(
-          "trimmed", [] { return lane().trimmed_bytes(); }, Unlocked(),
+          "trimmed", [] { return cuda_lane().trimmed_bytes(); }, Unlocked(),
           "Bytes that are left of trimmed segments in the lane.")
       .def_static(
-          "promote", [] { return lane().promote(); }, Unlocked(),
+          "promote", [] { return cuda_lane().promote(); }, Unlocked(),
           "Empty the lane before it is another's; returns the bytes that were alive in it.")
-      .def_static("usage", [] { return lane().usage(); })
+      .def_static("usage", [] { return cuda_lane().usage(); })
       .def_static(
-          "is_valid", [] { return lane().is_valid(); }, Unlocked(),
+          "is_valid", [] { return cuda_lane().is_valid(); }, Unlocked(),
           "Empty, or the first broken invariant in words.");
 }
 

@@ -10,7 +10,7 @@ namespace py = pybind11;
 namespace gpushare {
 namespace {
 
-void register_results(py::module_& module) {
+void register_gang_results(py::module_& module) {
   py::class_<GangOutcome>(module, "GangOutcome")
       .def_readonly("id", &GangOutcome::id)
       .def_readonly("arrival", &GangOutcome::arrival)
@@ -29,7 +29,7 @@ void register_results(py::module_& module) {
 }  // namespace
 
 void register_gangs(py::module_& module) {
-  register_results(module);
+  register_gang_results(module);
   module.def("gittins_index", &gittins_index, py::arg("known"), py::arg("attained"),
              py::arg("quantum"));
   py::class_<GangSimulation>(module, "GangSimulation")

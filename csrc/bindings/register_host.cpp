@@ -13,9 +13,9 @@ namespace py = pybind11;
 namespace gpushare {
 namespace {
 
-std::unique_ptr<Host> make(const std::vector<std::pair<std::string, py::int_>>& devices,
-                           const std::string& policy, const Rules& rules,
-                           const py::int_& least_chunk) {
+std::unique_ptr<Host> make_host(const std::vector<std::pair<std::string, py::int_>>& devices,
+                                const std::string& policy, const Rules& rules,
+                                const py::int_& least_chunk) {
   std::vector<DeviceSpec> specs;
   for (const auto& [name, capacity] : devices)
     specs.push_back(
@@ -107,7 +107,7 @@ void register_host(py::module_& module) {
   const auto now = py::arg("now");
   const auto id = py::arg("id");
   py::class_<Host> host(module, "Host");
-  host.def(py::init(&make), py::arg("devices"), py::arg("policy") = "fair",
+  host.def(py::init(&make_host), py::arg("devices"), py::arg("policy") = "fair",
            py::arg("rules") = Rules{}, py::arg("least_chunk") = 1)
       .def("open", &Host::open, now, id, py::arg("devices"), py::arg("spec"));
   register_events(host);

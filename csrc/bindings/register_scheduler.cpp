@@ -13,8 +13,8 @@ namespace py = pybind11;
 namespace gpushare {
 namespace {
 
-std::unique_ptr<Scheduler> make(const py::int_& capacity, const std::string& policy,
-                                const Rules& rules) {
+std::unique_ptr<Scheduler> make_scheduler(const py::int_& capacity, const std::string& policy,
+                                          const Rules& rules) {
   return std::make_unique<Scheduler>(whole<Bytes>(capacity, "capacity"), policy, rules);
 }
 
@@ -26,7 +26,7 @@ void register_scheduler(py::module_& module) {
   py::class_<Scheduler> scheduler(module, "Scheduler");
   register_events(scheduler);
   scheduler
-      .def(py::init(&make), py::arg("capacity"), py::arg("policy") = "fair",
+      .def(py::init(&make_scheduler), py::arg("capacity"), py::arg("policy") = "fair",
            py::arg("rules") = Rules{})
       .def("open", &Scheduler::open, now, id, py::arg("spec"))
       .def("throttle", &Scheduler::throttle, now, py::arg("reasons"))

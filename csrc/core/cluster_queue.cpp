@@ -23,9 +23,6 @@ struct ClusterQueue::Policy {
 
 namespace {
 
-// An event within this time is due now: sums of times are not exact.
-constexpr Seconds kInstant = 1e-6;
-
 double srsf(const GangProgress& gang, const GangRules&) { return gang.remaining(); }
 
 double las(const GangProgress& gang, const GangRules& rules) {
@@ -114,11 +111,11 @@ double gittins_index(const std::vector<Service>& known, Service attained, Servic
 }
 
 bool is_young(const GangProgress& gang, const GangRules& rules) {
-  return rules.least - gang.served > kInstant;
+  return rules.least - gang.served > kSoon;
 }
 
 bool may_keep_free(const GangProgress& gang, const GangRules& rules) {
-  return rules.least - gang.kept_free > kInstant;
+  return rules.least - gang.kept_free > kSoon;
 }
 
 GangRules GangRules::in_parts(int parts) const {
@@ -250,7 +247,7 @@ Seconds ClusterQueue::next_tick() const {
   const bool waits =
       std::ranges::any_of(present_, [&](Number each) { return gangs_.at(each).wants; });
   if (!waits || rules_.tick == 0) return kNever;
-  return (std::floor((now_ + kInstant) / rules_.tick) + 1) * rules_.tick;
+  return (std::floor((now_ + kSoon) / rules_.tick) + 1) * rules_.tick;
 }
 
 // Seconds until time alone changes its queue, or whether it may be asked to yield.
@@ -289,13 +286,13 @@ void ClusterQueue::advance(Seconds now) {
 void ClusterQueue::demote(GangProgress& gang) {
   if (!policy_->queues) return;
   const auto below =
-      std::ranges::upper_bound(rules_.thresholds, gang.attained() + kInstant * gang.gang.devices);
+      std::ranges::upper_bound(rules_.thresholds, gang.attained() + kSoon * gang.gang.devices);
   const auto queue = static_cast<std::size_t>(below - rules_.thresholds.begin());
   if (queue > gang.queue) enter(gang, queue);
 }
 
 void ClusterQueue::promote(GangProgress& gang) {
-  if (!can_starve(gang) || rules_.knob * gang.run - gang.waited > kInstant) return;
+  if (!can_starve(gang) || rules_.knob * gang.run - gang.waited > kSoon) return;
   gang.run = gang.waited = 0;
   ++gang.promoted;
   enter(gang, 0);

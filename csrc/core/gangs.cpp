@@ -9,12 +9,6 @@
 #include "core/validation.h"
 
 namespace gpushare {
-namespace {
-
-// An event within this time is due now: sums of times are not exact.
-constexpr Seconds kInstant = 1e-6;
-
-}  // namespace
 
 GangSimulation::GangSimulation(const std::vector<Gang>& gangs, std::vector<int> hosts,
                                std::string_view policy, GangRules rules)
@@ -62,7 +56,7 @@ Seconds GangSimulation::next_event() const {
 void GangSimulation::end() {
   for (const std::size_t each : std::vector(running_)) {
     const Gang& gang = gangs_[each];
-    if (gang.duration - queue_.progress(gang.id).executed > kInstant) continue;
+    if (gang.duration - queue_.progress(gang.id).executed > kSoon) continue;
     end_turn(each);
     follow(outcomes_[each]);
     outcomes_[each].ended = now_;

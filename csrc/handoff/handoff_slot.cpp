@@ -14,7 +14,6 @@
 namespace gpushare {
 namespace {
 
-constexpr size_t kMostBytes = 4096;  // of what has arrived: a Yield is among the first of them
 constexpr size_t kMostLetterBytes = 1024;
 
 // An address in the kernel's table of names, without a file; zero bytes long if the name is too
@@ -37,7 +36,7 @@ HandoffSlot::HandoffSlot(const std::string& name) {
   const auto [own, size] = address(name);
   if (size == 0) return;
   socket_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (is_open() && bind(socket_, plain(own), size) != 0) close();
+  if (is_open() && ::bind(socket_, plain(own), size) != 0) close();
 }
 
 void HandoffSlot::close() {
@@ -45,7 +44,7 @@ void HandoffSlot::close() {
 }
 
 bool HandoffSlot::look(int connection, uint64_t turn) {
-  std::array<char, kMostBytes> bytes;
+  std::array<char, kMostReadBytes> bytes;
   successor_.reset();
   const ssize_t size = recv(connection, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
   if (size < 0) return errno != EAGAIN && errno != EINTR;

@@ -1,10 +1,14 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace gpushare {
+
+// Of what has arrived: a Yield is among the first of them.
+inline constexpr std::size_t kMostReadBytes = 4096;
 
 // A turn as a Grant of the broker gives it (wire/messages.py).
 struct Turn {

@@ -20,7 +20,6 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLook{50};  // between two checks
 constexpr int kLooksWithoutTurn = 20;           // before the thread sleeps until there is a turn
-constexpr size_t kMostBytes = 4096;             // of what has arrived, as in the handoff slot
 
 double seconds_now() {
   return std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count();
@@ -41,7 +40,7 @@ struct IdleTurn::Shared {
 
   bool is_wanted() const {
     if (wanted) return true;
-    std::array<char, kMostBytes> bytes;
+    std::array<char, kMostReadBytes> bytes;
     const ssize_t size = recv(connection, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
     return size > 0 && has_yield({bytes.data(), static_cast<size_t>(size)}, number);
   }

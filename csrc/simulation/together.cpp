@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "claims/claims.h"
+#include "core/validation.h"
 
 namespace gpushare {
 namespace {
@@ -12,11 +13,7 @@ namespace {
 constexpr Bytes kChunks = 1024;  // of a lane, as in the memory of a session
 constexpr std::int64_t kLeast = 8, kEnough = 64, kMost = 4096;  // iterations
 
-void require(bool is_right, const char* what) {
-  if (!is_right) throw std::invalid_argument(what);
-}
-
-void check(const IterationCurve& curve, Bytes lane_bytes) {
+void check_curve(const IterationCurve& curve, Bytes lane_bytes) {
   require(curve.seconds > 0 && std::isfinite(curve.seconds), "an iteration takes some time");
   require(curve.load >= 0 && curve.load <= 1, "the load of a session is a part of the device");
   require(!curve.bytes.empty(), "a curve has a part at least");
@@ -137,7 +134,7 @@ class Pair {
 Bytes IterationCurve::peak() const { return *std::ranges::max_element(bytes); }
 
 Together together(const IterationCurve& a, const IterationCurve& b, Bytes lane_bytes) {
-  for (const IterationCurve* curve : {&a, &b}) check(*curve, lane_bytes);
+  for (const IterationCurve* curve : {&a, &b}) check_curve(*curve, lane_bytes);
   return Pair(a, b, lane_bytes).run();
 }
 

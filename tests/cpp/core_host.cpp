@@ -16,13 +16,13 @@ using namespace gpushare;
 
 namespace {
 
-constexpr int kEvents = 100'000;
+constexpr int kHostEvents = 100'000;
 const std::vector<std::string> kDevices{"0", "1", "2", "3"};
 
 // Sessions of fixed devices, and the turns that they were told of.
-class Clients {
+class HostClients {
  public:
-  explicit Clients(unsigned seed)
+  explicit HostClients(unsigned seed)
       : random_(seed),
         host_({{"0", 100}, {"1", 100}, {"2", 80}, {"3", 100}}, "fair",
               {.quantum = 0.25, .half_life = 60, .lease = 2, .aging = 3, .boost = 0.5}) {
@@ -196,8 +196,8 @@ class Clients {
 
 TEST_CASE("a gang has all of its devices to itself, or none, whatever happens") {
   for (unsigned seed = 0; seed < 5; ++seed) {
-    Clients clients(seed);
-    clients.run(kEvents / 5);
+    HostClients clients(seed);
+    clients.run(kHostEvents / 5);
     clients.serve();
   }
 }

@@ -17,14 +17,14 @@ using namespace gpushare;
 
 namespace {
 
-constexpr int kEvents = 1'000'000;
+constexpr int kSchedulerEvents = 1'000'000;
 constexpr int kSessions = 6;
 
 // The knowledge of clients: their turns, that a yield is sent once for each, whether a cell runs,
 // and where their memory is. They also send messages that make no sense.
-class Clients {
+class SchedulerClients {
  public:
-  explicit Clients(unsigned seed, bool shares = false)
+  explicit SchedulerClients(unsigned seed, bool shares = false)
       : random_(seed), shares_(shares), scheduler_(100, "fair", rules(seed)) {}
 
   int pairs() const { return pairs_; }  // that began in one lane
@@ -277,7 +277,7 @@ unsigned paths() {
 TEST_CASE("no random path breaks an invariant of the scheduler") {
   for (unsigned seed = 0; seed < paths(); ++seed) {
     CAPTURE(seed);
-    Clients(seed).run(kEvents / 10);
+    SchedulerClients(seed).run(kSchedulerEvents / 10);
   }
 }
 
@@ -285,8 +285,8 @@ TEST_CASE("no random path breaks an invariant where two may use a lane at once")
   int pairs = 0;
   for (unsigned seed = 20; seed < 20 + paths(); ++seed) {
     CAPTURE(seed);
-    Clients clients(seed, true);
-    clients.run(kEvents / 10);
+    SchedulerClients clients(seed, true);
+    clients.run(kSchedulerEvents / 10);
     pairs += clients.pairs();
   }
   CHECK(pairs > static_cast<int>(100 * paths()));

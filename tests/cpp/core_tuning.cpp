@@ -10,7 +10,7 @@ using namespace gpushare;
 
 namespace {
 
-constexpr Seconds kQuantum = 1;
+constexpr Seconds kTuningQuantum = 1;
 
 }  // namespace
 
@@ -29,40 +29,40 @@ TEST_CASE("seconds before a report without iterations belong to the interval tha
 
 TEST_CASE("a pace is known from two iterations on that took a quantum and a half") {
   SoloPace pace(0);
-  CHECK_FALSE(pace.is_known(kQuantum));
-  pace.count({0, 1, 2}, 2, 0, kQuantum);
-  CHECK_FALSE(pace.is_known(kQuantum));
-  pace.count({2, 1, 2}, 4, 0, kQuantum);
-  CHECK(pace.is_known(kQuantum));
+  CHECK_FALSE(pace.is_known(kTuningQuantum));
+  pace.count({0, 1, 2}, 2, 0, kTuningQuantum);
+  CHECK_FALSE(pace.is_known(kTuningQuantum));
+  pace.count({2, 1, 2}, 4, 0, kTuningQuantum);
+  CHECK(pace.is_known(kTuningQuantum));
   CHECK(pace.work(3) == doctest::Approx(6));
   CHECK(pace.seen() == 4);
 }
 
 TEST_CASE("an interval without seconds tells nothing of a pace") {
   SoloPace pace(0);
-  pace.count({0, 1000, 0}, 1, 0, kQuantum);
-  pace.count({0, 2, 2}, 2, 0, kQuantum);
+  pace.count({0, 1000, 0}, 1, 0, kTuningQuantum);
+  pace.count({0, 2, 2}, 2, 0, kTuningQuantum);
   CHECK(pace.work(1) == doctest::Approx(1));
 }
 
 TEST_CASE("what was measured before the mix is measured anew does not count") {
   SoloPace pace(0);
-  pace.count({0, 10, 2}, 2, 0, kQuantum);
-  pace.count({2, 10, 4}, 6, 3, kQuantum);
+  pace.count({0, 10, 2}, 2, 0, kTuningQuantum);
+  pace.count({2, 10, 4}, 6, 3, kTuningQuantum);
   CHECK(pace.work(10) == doctest::Approx(4));
 }
 
 TEST_CASE("a pace that changes is followed, however long the old one was seen") {
   SoloPace pace(0);
-  for (int i = 0; i < 1000; ++i) pace.count({0, 1, 1}, i, 0, kQuantum);
-  for (int i = 0; i < 200; ++i) pace.count({0, 1, 3}, 1000 + i, 0, kQuantum);
+  for (int i = 0; i < 1000; ++i) pace.count({0, 1, 1}, i, 0, kTuningQuantum);
+  for (int i = 0; i < 200; ++i) pace.count({0, 1, 3}, 1000 + i, 0, kTuningQuantum);
   CHECK(pace.work(1) == doctest::Approx(3).epsilon(0.01));
 }
 
 // --- the mix of sessions -------------------------------------------------------------------------
 
 TEST_CASE("a session is in the mix until it has wanted nothing for eight quanta") {
-  SessionMix mix(kQuantum);
+  SessionMix mix(kTuningQuantum);
   mix.follow(0, {1, 2});
   mix.follow(1, {2});  // until now the first has wanted the device
   CHECK(mix.size() == 2);
@@ -75,7 +75,7 @@ TEST_CASE("a session is in the mix until it has wanted nothing for eight quanta"
 }
 
 TEST_CASE("of a session that has closed nothing is known") {
-  SessionMix mix(kQuantum);
+  SessionMix mix(kTuningQuantum);
   mix.follow(0, {1, 2});
   mix.forget(1);
   mix.follow(0, {2});
@@ -86,14 +86,14 @@ TEST_CASE("of a session that has closed nothing is known") {
 }
 
 TEST_CASE("a mix is known once each of its sessions is, and was seen alone since then") {
-  SessionMix mix(kQuantum);
+  SessionMix mix(kTuningQuantum);
   CHECK(mix.are_all_known(0));
   CHECK_FALSE(mix.is_any_known());
   mix.follow(0, {1, 2});
-  mix.find(1)->count({0, 4, 2}, 2, 0, kQuantum);
+  mix.find(1)->count({0, 4, 2}, 2, 0, kTuningQuantum);
   CHECK(mix.is_any_known());
   CHECK_FALSE(mix.are_all_known(0));
-  mix.find(2)->count({2, 4, 2}, 4, 0, kQuantum);
+  mix.find(2)->count({2, 4, 2}, 4, 0, kTuningQuantum);
   CHECK(mix.are_all_known(2));
   CHECK_FALSE(mix.are_all_known(3));
   CHECK(mix.is_valid() == "");
@@ -102,7 +102,7 @@ TEST_CASE("a mix is known once each of its sessions is, and was seen alone since
 // --- the speedup window --------------------------------------------------------------------------
 
 TEST_CASE("time in which no session runs does not count") {
-  SpeedupWindow window(kQuantum);
+  SpeedupWindow window(kTuningQuantum);
   window.runs(0, 0);
   window.runs(5, 1);
   window.runs(7, 0);
@@ -113,7 +113,7 @@ TEST_CASE("time in which no session runs does not count") {
 }
 
 TEST_CASE("a window closes with a new number of lanes, and opens when no more turns run") {
-  SpeedupWindow window(kQuantum);
+  SpeedupWindow window(kTuningQuantum);
   window.set_lanes(2);
   window.runs(0, 2);
   window.runs(3, 2);
@@ -132,7 +132,7 @@ TEST_CASE("a window closes with a new number of lanes, and opens when no more tu
 }
 
 TEST_CASE("the same number of lanes once more closes nothing") {
-  SpeedupWindow window(kQuantum);
+  SpeedupWindow window(kTuningQuantum);
   window.set_lanes(2);
   window.runs(0, 2);
   window.set_lanes(2);
@@ -141,7 +141,7 @@ TEST_CASE("the same number of lanes once more closes nothing") {
 }
 
 TEST_CASE("one session is alone since then if several have not run together later") {
-  SpeedupWindow window(kQuantum);
+  SpeedupWindow window(kTuningQuantum);
   window.set_lanes(2);
   window.runs(0, 2);
   window.runs(4, 1);
@@ -151,7 +151,7 @@ TEST_CASE("one session is alone since then if several have not run together late
 }
 
 TEST_CASE("the weighted speedup is the work done, of a second of turns, times those at once") {
-  SpeedupWindow window(kQuantum);
+  SpeedupWindow window(kTuningQuantum);
   window.set_lanes(2);
   window.runs(0, 2);
   CHECK_FALSE(window.speedup());
@@ -166,7 +166,7 @@ TEST_CASE("the weighted speedup is the work done, of a second of turns, times th
 }
 
 TEST_CASE("where too few run at once, there is no speedup to speak of") {
-  SpeedupWindow window(kQuantum);
+  SpeedupWindow window(kTuningQuantum);
   window.set_lanes(2);
   window.runs(0, 2);
   window.runs(2, 1);
@@ -177,7 +177,7 @@ TEST_CASE("where too few run at once, there is no speedup to speak of") {
 }
 
 TEST_CASE("a window of no lanes is not valid") {
-  SpeedupWindow window(kQuantum);
+  SpeedupWindow window(kTuningQuantum);
   window.set_lanes(0);
   CHECK(window.is_valid() != "");
 }

@@ -14,7 +14,7 @@ using namespace gpushare;
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
-constexpr size_t kChunk = 2 * kMiB;
+constexpr size_t kGranule = 2 * kMiB;
 
 // In all tests of this program, before the driver looks.
 [[maybe_unused]] const int kTwoDevices = setenv("FAKE_CUDA_COUNT", "2", 1);
@@ -89,20 +89,20 @@ TEST_CASE("a driver that is missing or too old is reported in one sentence") {
 TEST_CASE("memory is mapped whole, into reserved addresses that show nothing yet") {
   Program program;
   const CudaDriver& driver = program.driver;
-  const CudaHandle handle = program.create(2 * kChunk);
-  const CudaAddress window = program.reserve(4 * kChunk);
-  CHECK(driver.cuMemMap(window, kChunk, 0, handle, 0) != kCudaSuccess);           // a part
-  CHECK(driver.cuMemMap(window, 2 * kChunk, kChunk, handle, 0) != kCudaSuccess);  // an offset
-  CHECK(driver.cuMemMap(window + kMiB, 2 * kChunk, 0, handle, 0) != kCudaSuccess);
-  CHECK(driver.cuMemMap(window + 3 * kChunk, 2 * kChunk, 0, handle, 0) != kCudaSuccess);
-  REQUIRE(driver.cuMemMap(window, 2 * kChunk, 0, handle, 0) == kCudaSuccess);
-  CHECK(driver.cuMemMap(window + kChunk, 2 * kChunk, 0, handle, 0) != kCudaSuccess);
-  CHECK(driver.cuMemAddressFree(window, 4 * kChunk) != kCudaSuccess);  // something is mapped
-  CHECK(driver.cuMemUnmap(window, kChunk) != kCudaSuccess);
-  CHECK(driver.cuMemUnmap(window, 3 * kChunk) != kCudaSuccess);
-  CHECK(driver.cuMemUnmap(window, 2 * kChunk) == kCudaSuccess);
-  CHECK(driver.cuMemAddressFree(window, 2 * kChunk) != kCudaSuccess);
-  CHECK(driver.cuMemAddressFree(window, 4 * kChunk) == kCudaSuccess);
+  const CudaHandle handle = program.create(2 * kGranule);
+  const CudaAddress window = program.reserve(4 * kGranule);
+  CHECK(driver.cuMemMap(window, kGranule, 0, handle, 0) != kCudaSuccess);             // a part
+  CHECK(driver.cuMemMap(window, 2 * kGranule, kGranule, handle, 0) != kCudaSuccess);  // an offset
+  CHECK(driver.cuMemMap(window + kMiB, 2 * kGranule, 0, handle, 0) != kCudaSuccess);
+  CHECK(driver.cuMemMap(window + 3 * kGranule, 2 * kGranule, 0, handle, 0) != kCudaSuccess);
+  REQUIRE(driver.cuMemMap(window, 2 * kGranule, 0, handle, 0) == kCudaSuccess);
+  CHECK(driver.cuMemMap(window + kGranule, 2 * kGranule, 0, handle, 0) != kCudaSuccess);
+  CHECK(driver.cuMemAddressFree(window, 4 * kGranule) != kCudaSuccess);  // something is mapped
+  CHECK(driver.cuMemUnmap(window, kGranule) != kCudaSuccess);
+  CHECK(driver.cuMemUnmap(window, 3 * kGranule) != kCudaSuccess);
+  CHECK(driver.cuMemUnmap(window, 2 * kGranule) == kCudaSuccess);
+  CHECK(driver.cuMemAddressFree(window, 2 * kGranule) != kCudaSuccess);
+  CHECK(driver.cuMemAddressFree(window, 4 * kGranule) == kCudaSuccess);
   CHECK(driver.cuMemRelease(handle) == kCudaSuccess);
   CHECK(driver.cuMemRelease(handle) != kCudaSuccess);
 }
@@ -110,54 +110,54 @@ TEST_CASE("memory is mapped whole, into reserved addresses that show nothing yet
 TEST_CASE("mapped memory cannot be touched before access is set") {
   Program program;
   const CudaDriver& driver = program.driver;
-  const CudaHandle handle = program.create(kChunk);
-  const CudaAddress window = program.reserve(2 * kChunk);
-  REQUIRE(driver.cuMemMap(window, kChunk, 0, handle, 0) == kCudaSuccess);
+  const CudaHandle handle = program.create(kGranule);
+  const CudaAddress window = program.reserve(2 * kGranule);
+  REQUIRE(driver.cuMemMap(window, kGranule, 0, handle, 0) == kCudaSuccess);
   char byte = 7;
   CHECK(driver.cuMemcpyHtoD_v2(window, &byte, 1) != kCudaSuccess);
   CHECK_FALSE(is_readable(window));
-  CHECK(program.allow(window, 2 * kChunk) != kCudaSuccess);
-  REQUIRE(program.allow(window, kChunk) == kCudaSuccess);
+  CHECK(program.allow(window, 2 * kGranule) != kCudaSuccess);
+  REQUIRE(program.allow(window, kGranule) == kCudaSuccess);
   CHECK(is_readable(window));
-  CHECK(driver.cuMemcpyHtoD_v2(window + kChunk - 1, &byte, 1) == kCudaSuccess);
-  CHECK(driver.cuMemcpyHtoD_v2(window + kChunk - 1, &byte, 2) != kCudaSuccess);
-  CHECK(reinterpret_cast<char*>(window)[kChunk - 1] == 7);
-  driver.cuMemUnmap(window, kChunk);
-  driver.cuMemAddressFree(window, 2 * kChunk);
+  CHECK(driver.cuMemcpyHtoD_v2(window + kGranule - 1, &byte, 1) == kCudaSuccess);
+  CHECK(driver.cuMemcpyHtoD_v2(window + kGranule - 1, &byte, 2) != kCudaSuccess);
+  CHECK(reinterpret_cast<char*>(window)[kGranule - 1] == 7);
+  driver.cuMemUnmap(window, kGranule);
+  driver.cuMemAddressFree(window, 2 * kGranule);
   driver.cuMemRelease(handle);
 }
 
 TEST_CASE("memory lives as long as a handle, a mapping or an import of it") {
   Program program;
   const CudaDriver& driver = program.driver;
-  const CudaHandle handle = program.create(kChunk);
-  const CudaAddress window = program.reserve(2 * kChunk);
+  const CudaHandle handle = program.create(kGranule);
+  const CudaAddress window = program.reserve(2 * kGranule);
   int descriptor = -1;
   REQUIRE(driver.cuMemExportToShareableHandle(&descriptor, handle, CudaHandleType::kDescriptor,
                                               0) == kCudaSuccess);
-  REQUIRE(driver.cuMemMap(window, kChunk, 0, handle, 0) == kCudaSuccess);
-  REQUIRE(program.allow(window, kChunk) == kCudaSuccess);
+  REQUIRE(driver.cuMemMap(window, kGranule, 0, handle, 0) == kCudaSuccess);
+  REQUIRE(program.allow(window, kGranule) == kCudaSuccess);
   REQUIRE(driver.cuMemRelease(handle) == kCudaSuccess);
-  CHECK(fake_driver::alive().bytes == kChunk);
+  CHECK(fake_driver::alive().bytes == kGranule);
   *reinterpret_cast<char*>(window) = 7;
-  REQUIRE(driver.cuMemUnmap(window, kChunk) == kCudaSuccess);
-  CHECK(fake_driver::alive().bytes == kChunk);
+  REQUIRE(driver.cuMemUnmap(window, kGranule) == kCudaSuccess);
+  CHECK(fake_driver::alive().bytes == kGranule);
   CudaHandle imported = 0;
   REQUIRE(driver.cuMemImportFromShareableHandle(
               &imported, reinterpret_cast<void*>(static_cast<uintptr_t>(descriptor)),
               CudaHandleType::kDescriptor) == kCudaSuccess);
   close(descriptor);
-  REQUIRE(driver.cuMemMap(window + kChunk, kChunk, 0, imported, 0) == kCudaSuccess);
-  REQUIRE(program.allow(window + kChunk, kChunk) == kCudaSuccess);
-  CHECK(reinterpret_cast<char*>(window)[kChunk] == 7);
-  driver.cuMemUnmap(window + kChunk, kChunk);
+  REQUIRE(driver.cuMemMap(window + kGranule, kGranule, 0, imported, 0) == kCudaSuccess);
+  REQUIRE(program.allow(window + kGranule, kGranule) == kCudaSuccess);
+  CHECK(reinterpret_cast<char*>(window)[kGranule] == 7);
+  driver.cuMemUnmap(window + kGranule, kGranule);
   driver.cuMemRelease(imported);
-  driver.cuMemAddressFree(window, 2 * kChunk);
+  driver.cuMemAddressFree(window, 2 * kGranule);
 }
 
 TEST_CASE("only memory that was made for it can be shared") {
   Program program;
-  const CudaHandle handle = program.create(kChunk, CudaHandleType::kNone);
+  const CudaHandle handle = program.create(kGranule, CudaHandleType::kNone);
   int descriptor = -1;
   CHECK(program.driver.cuMemExportToShareableHandle(
             &descriptor, handle, CudaHandleType::kDescriptor, 0) != kCudaSuccess);
@@ -169,12 +169,12 @@ TEST_CASE("capacity and granularity are kept, and errors come on demand") {
   const CudaDriver& driver = program.driver;
   const auto properties = program.properties();
   CudaHandle handle = 0;
-  fake_driver::set_capacity(3 * kChunk);
-  const CudaHandle first = program.create(2 * kChunk);
-  CHECK(driver.cuMemCreate(&handle, 2 * kChunk, &properties, 0) == kCudaOutOfMemory);
+  fake_driver::set_capacity(3 * kGranule);
+  const CudaHandle first = program.create(2 * kGranule);
+  CHECK(driver.cuMemCreate(&handle, 2 * kGranule, &properties, 0) == kCudaOutOfMemory);
   CHECK(driver.cuMemCreate(&handle, kMiB, &properties, 0) != kCudaSuccess);
   fake_driver::fail(2, 999);
-  const CudaHandle second = program.create(kChunk);
+  const CudaHandle second = program.create(kGranule);
   CHECK_FALSE(fake_driver::has_failed());
   CHECK(driver.cuMemRelease(second) == 999);
   CHECK(fake_driver::has_failed());
@@ -189,16 +189,16 @@ TEST_CASE("capacity and granularity are kept, and errors come on demand") {
 TEST_CASE("each device has its own capacity, which is that of the memory made there") {
   Program program;
   const CudaDriver& driver = program.driver;
-  fake_driver::set_capacity(3 * kChunk, 0);
-  fake_driver::set_capacity(kChunk, 1);
-  const CudaHandle first = program.create(2 * kChunk);
+  fake_driver::set_capacity(3 * kGranule, 0);
+  fake_driver::set_capacity(kGranule, 1);
+  const CudaHandle first = program.create(2 * kGranule);
   const auto there = program.properties(CudaHandleType::kDescriptor, 1);
   CudaHandle handle = 0;
-  CHECK(driver.cuMemCreate(&handle, 2 * kChunk, &there, 0) == kCudaOutOfMemory);
-  REQUIRE(driver.cuMemCreate(&handle, kChunk, &there, 0) == kCudaSuccess);
+  CHECK(driver.cuMemCreate(&handle, 2 * kGranule, &there, 0) == kCudaOutOfMemory);
+  REQUIRE(driver.cuMemCreate(&handle, kGranule, &there, 0) == kCudaSuccess);
   const auto nowhere = program.properties(CudaHandleType::kDescriptor, 2);
-  CHECK(driver.cuMemCreate(&handle, kChunk, &nowhere, 0) != kCudaSuccess);
-  const CudaHandle second = program.create(kChunk);
+  CHECK(driver.cuMemCreate(&handle, kGranule, &nowhere, 0) != kCudaSuccess);
+  const CudaHandle second = program.create(kGranule);
   for (const CudaHandle made : {first, second, handle}) driver.cuMemRelease(made);
   for (const int device : {0, 1}) fake_driver::set_capacity(size_t{1} << 30, device);
 }
@@ -208,15 +208,15 @@ TEST_CASE("a device has no access to another's memory") {
   const CudaDriver& driver = program.driver;
   const auto there = program.properties(CudaHandleType::kDescriptor, 1);
   CudaHandle handle = 0;
-  REQUIRE(driver.cuMemCreate(&handle, kChunk, &there, 0) == kCudaSuccess);
-  const CudaAddress window = program.reserve(kChunk);
-  REQUIRE(driver.cuMemMap(window, kChunk, 0, handle, 0) == kCudaSuccess);
-  CHECK(program.allow(window, kChunk, 0) != kCudaSuccess);
+  REQUIRE(driver.cuMemCreate(&handle, kGranule, &there, 0) == kCudaSuccess);
+  const CudaAddress window = program.reserve(kGranule);
+  REQUIRE(driver.cuMemMap(window, kGranule, 0, handle, 0) == kCudaSuccess);
+  CHECK(program.allow(window, kGranule, 0) != kCudaSuccess);
   CHECK_FALSE(is_readable(window));
-  CHECK(program.allow(window, kChunk, 1) == kCudaSuccess);
+  CHECK(program.allow(window, kGranule, 1) == kCudaSuccess);
   CHECK(is_readable(window));
-  driver.cuMemUnmap(window, kChunk);
-  driver.cuMemAddressFree(window, kChunk);
+  driver.cuMemUnmap(window, kGranule);
+  driver.cuMemAddressFree(window, kGranule);
   driver.cuMemRelease(handle);
 }
 

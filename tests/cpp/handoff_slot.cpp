@@ -15,12 +15,12 @@ using namespace gpushare;
 
 namespace {
 
-const std::string kKey(32, 'k');
+const std::string kSlotKey(32, 'k');
 
 std::string unique(const std::string& name) { return name + "-" + std::to_string(getpid()); }
 
 // A direct handoff that gives the turn of this number.
-std::string turn(int number, const std::string& key = kKey) {
+std::string turn(int number, const std::string& key = kSlotKey) {
   const std::string numbers = std::to_string(number) + " 1 0 0 0";
   return mac(key, numbers) + " " + numbers;
 }
@@ -49,9 +49,9 @@ std::string yield(const std::string& handoff_slot) {
          R"(","handoff_token":")" + turn(7) + R"("}})";
 }
 
-// A slot whose direct handoffs have kKey.
+// A slot whose direct handoffs have kSlotKey.
 struct Own : HandoffSlot {
-  explicit Own(const std::string& name) : HandoffSlot(name) { renew(kKey); }
+  explicit Own(const std::string& name) : HandoffSlot(name) { renew(kSlotKey); }
 };
 
 }  // namespace

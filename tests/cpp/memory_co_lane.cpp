@@ -9,12 +9,13 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <functional>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "child_process.h"
 #include "claims/chunk.h"
+#include "lane_block.h"
 #include "memory/common/lane.h"
 #include "memory/host/host_pages.h"
 
@@ -22,8 +23,6 @@ using namespace gpushare;
 
 namespace {
 
-const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-const size_t kBlock = Lane::kSmallestBlock;  // a chunk of small lanes, too
 const std::string kDirectory = std::filesystem::temp_directory_path();
 
 // What both processes have: the lane's memory, its ledger, and what they have seen.
@@ -52,31 +51,6 @@ struct Shared {
   size_t bytes;
   int memory, ledger;
   Seen* seen;
-};
-
-// A number at both ends of each page of a block, and nowhere else the same.
-struct Block {
-  unsigned char* address = nullptr;
-  size_t bytes = 0;
-  uint64_t number = 0;
-
-  template <class F>
-  void for_each_end(F visit) const {
-    for (size_t at = 0; at + kPage <= bytes; at += kPage) {
-      visit(address + at, number + at);
-      visit(address + at + kPage - sizeof number, ~(number + at));
-    }
-  }
-  void write() const {
-    for_each_end([](unsigned char* at, uint64_t value) { std::memcpy(at, &value, sizeof value); });
-  }
-  bool is_whole() const {
-    bool whole = true;
-    for_each_end([&](unsigned char* at, uint64_t value) {
-      whole &= std::memcmp(at, &value, sizeof value) == 0;
-    });
-    return whole;
-  }
 };
 
 // One end of the lane.
@@ -167,21 +141,6 @@ class Training {
   std::mt19937 random_;
   std::vector<Block> blocks_;
 };
-
-pid_t process(const std::function<void()>& work) {
-  const pid_t child = fork();
-  if (child == 0) {
-    work();
-    _exit(0);
-  }
-  return child;
-}
-
-int end_of(pid_t child) {
-  int status = 0;
-  waitpid(child, &status, 0);
-  return status;
-}
 
 void await(const std::atomic<int>& value, int least = 1) {
   while (value < least) usleep(1000);

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "lane_block.h"
 #include "memory/common/lane.h"
 #include "memory/host/allocation_counter.h"
 #include "memory/host/host_pages.h"
@@ -20,7 +21,6 @@ using namespace gpushare;
 
 namespace {
 
-constexpr size_t kBlock = Lane::kSmallestBlock;
 constexpr size_t kLaneBytes = 16 * kBlock;
 constexpr size_t kPagedBytes = 32 * kBlock;
 

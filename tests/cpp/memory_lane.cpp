@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "lane_block.h"
 #include "memory/common/lane.h"
 #include "memory/host/host_pages.h"
 
@@ -20,9 +21,7 @@ using namespace gpushare;
 
 namespace {
 
-const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-const size_t kBlock = Lane::kSmallestBlock;
-constexpr int kPlenty = 1'000'000;
+constexpr int kUnlimitedCalls = 1'000'000;
 
 // The memory of a lane, as another session sees it.
 class Memory {
@@ -63,35 +62,10 @@ bool is_readable(const void* address) {
   return readable;
 }
 
-// A number at both ends of each page of a block, and nowhere else the same.
-struct Block {
-  unsigned char* address;
-  size_t bytes;
-  uint64_t number;
-
-  template <class F>
-  void for_each_end(F visit) const {
-    for (size_t at = 0; at + kPage <= bytes; at += kPage) {
-      visit(address + at, number + at);
-      visit(address + at + kPage - sizeof number, ~(number + at));
-    }
-  }
-  void write() const {
-    for_each_end([](unsigned char* at, uint64_t value) { std::memcpy(at, &value, sizeof value); });
-  }
-  bool is_whole() const {
-    bool whole = true;
-    for_each_end([&](unsigned char* at, uint64_t value) {
-      whole &= std::memcmp(at, &value, sizeof value) == 0;
-    });
-    return whole;
-  }
-};
-
 // A system that has no memory left from a certain call on.
 class ScarcePages : public HostPages {
  public:
-  int maps_left = kPlenty, copies_left = kPlenty;
+  int maps_left = kUnlimitedCalls, copies_left = kUnlimitedCalls;
 
   bool map(const Stretch& stretch) override { return maps_left-- > 0 && HostPages::map(stretch); }
   void* copy(Run run) override { return copies_left-- > 0 ? HostPages::copy(run) : nullptr; }
@@ -391,7 +365,7 @@ TEST_CASE("a lane that cannot be mapped is not used, and one that can in part is
   CHECK(session.allocate_all() == 15 * kBlock);  // the page that the survivor displaced is missing
   CHECK(lane.is_valid() == "");
   lane.promote();
-  session.pages.maps_left = kPlenty;
+  session.pages.maps_left = kUnlimitedCalls;
   lane.enter();
   CHECK(session.allocate_all() == 16 * kBlock);
   CHECK(lane.is_valid() == "");
@@ -546,14 +520,14 @@ TEST_CASE("no random path loses a byte") {
         lane.leave();
         break;
       case 3:
-        session.pages.copies_left = below(8) > 0 ? kPlenty : static_cast<int>(below(3));
+        session.pages.copies_left = below(8) > 0 ? kUnlimitedCalls : static_cast<int>(below(3));
         promote();
         if (is_anothers || lane.survivor_bytes() > 0) break;
         memory->overwrite();
         is_anothers = true;
         break;
       case 4:
-        session.pages.maps_left = below(8) > 0 ? kPlenty : static_cast<int>(below(3));
+        session.pages.maps_left = below(8) > 0 ? kUnlimitedCalls : static_cast<int>(below(3));
         if (is_anothers && below(4) == 0) {
           take_back();
           memory = memories[below(2)].get();

@@ -6,10 +6,10 @@
 
 #include <chrono>
 #include <csignal>
-#include <functional>
 #include <random>
 #include <thread>
 
+#include "child_process.h"
 #include "claims/chunk.h"
 #include "memory/common/held_end.h"
 #include "memory/common/ledger.h"
@@ -19,7 +19,7 @@ using namespace gpushare;
 namespace {
 
 constexpr Chunks kBudget = 16;
-constexpr double kPlenty = 20;  // seconds
+constexpr double kLongestWait = 20;  // seconds
 
 struct Descriptor {
   int number = Ledger::make();
@@ -27,16 +27,16 @@ struct Descriptor {
 };
 
 // What the processes have of the lane, as they see it themselves.
-struct Lane {
+struct OwnedChunks {
   std::atomic<int> owners[kBudget];
   std::atomic<int> wrong, iterations;
 };
 
-Lane* shared_lane() {
+OwnedChunks* shared_lane() {
   void* memory =
-      mmap(nullptr, sizeof(Lane), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+      mmap(nullptr, sizeof(OwnedChunks), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   REQUIRE(memory != MAP_FAILED);
-  return static_cast<Lane*>(memory);
+  return static_cast<OwnedChunks*>(memory);
 }
 
 int chunk_of(int end, Chunks chunk) {
@@ -44,11 +44,11 @@ int chunk_of(int end, Chunks chunk) {
 }
 
 // A process at one end: it takes chunks, writes its name into them, and gives them back.
-class Member {
+class Claimant {
  public:
   // Where `other_dies`, a chunk may have its name when this process takes it; a living one finds
   // that out for itself.
-  Member(Lane& lane, Ledger& ledger, unsigned seed, bool other_dies = false)
+  Claimant(OwnedChunks& lane, Ledger& ledger, unsigned seed, bool other_dies = false)
       : lane_(lane), ledger_(ledger), random_(seed), other_dies_(other_dies) {}
 
   void iterate() {
@@ -74,7 +74,7 @@ class Member {
         want = std::max(want, spilled_);
         ledger_.change([&](Claims& claims) { claims.spilled(ledger_.end()); });
       } else {
-        ledger_.await(want, kPlenty);
+        ledger_.await(want, kLongestWait);
       }
     }
     for (; had_ < want; ++had_) write(had_, 1 + ledger_.end());
@@ -96,39 +96,24 @@ class Member {
     if (name == 0 ? before != own : !is_free) ++lane_.wrong;
   }
 
-  Lane& lane_;
+  OwnedChunks& lane_;
   Ledger& ledger_;
   std::mt19937 random_;
   const bool other_dies_;
   Chunks had_ = 0, spilled_ = 0;
 };
 
-pid_t process(const std::function<void()>& work) {
-  const pid_t child = fork();
-  if (child == 0) {
-    work();
-    _exit(0);
-  }
-  return child;
-}
-
-int end_of(pid_t child) {
-  int status = 0;
-  waitpid(child, &status, 0);
-  return status;
-}
-
 }  // namespace
 
 TEST_CASE("ledger: two processes never have one chunk, whatever they said") {
   const Descriptor descriptor;
-  Lane& lane = *shared_lane();
+  OwnedChunks& lane = *shared_lane();
   pid_t children[2];
   for (int end = 0; end < 2; ++end) {
     children[end] = process([&] {
       Ledger ledger;
       if (!ledger.open(descriptor.number, end, kBudget).empty()) _exit(1);
-      Member member(lane, ledger, static_cast<unsigned>(end));
+      Claimant member(lane, ledger, static_cast<unsigned>(end));
       for (int i = 0; i < 2000; ++i) member.iterate();
     });
   }
@@ -139,11 +124,11 @@ TEST_CASE("ledger: two processes never have one chunk, whatever they said") {
 
 TEST_CASE("ledger: a process that is killed at any instruction leaves its end to the next") {
   const Descriptor descriptor;
-  Lane& lane = *shared_lane();
+  OwnedChunks& lane = *shared_lane();
   const pid_t steady = process([&] {
     Ledger ledger;
     if (!ledger.open(descriptor.number, 0, kBudget).empty()) _exit(1);
-    Member member(lane, ledger, 7, true);
+    Claimant member(lane, ledger, 7, true);
     for (;;) member.iterate();
   });
   std::mt19937 random(11);
@@ -151,7 +136,7 @@ TEST_CASE("ledger: a process that is killed at any instruction leaves its end to
     const pid_t victim = process([&] {
       Ledger ledger;
       if (!ledger.open(descriptor.number, 1, kBudget).empty()) _exit(1);
-      Member member(lane, ledger, kill_number);
+      Claimant member(lane, ledger, kill_number);
       for (;;) member.iterate();
     });
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
@@ -244,10 +229,10 @@ TEST_CASE("ledger: a signal ends a wait") {
   });
   while (!ledger.look().is_inside(1)) usleep(1000);
   ledger.change([](Claims& claims) { claims.begin(0, 4, kBudget); });
-  CHECK(ledger.await(4, kPlenty) == Ledger::Wait::kSignal);
+  CHECK(ledger.await(4, kLongestWait) == Ledger::Wait::kSignal);
   kill(elder, SIGKILL);
   end_of(elder);
-  CHECK(ledger.await(4, kPlenty) == Ledger::Wait::kMayGoOn);
+  CHECK(ledger.await(4, kLongestWait) == Ledger::Wait::kMayGoOn);
   sigaction(SIGUSR1, &before, nullptr);
 }
 

@@ -8,7 +8,7 @@
 namespace gpushare {
 namespace {
 
-bool before(const Candidate& a, const Candidate& b) {
+bool classroom_before(const Candidate& a, const Candidate& b) {
   return std::tie(a.user_served, a.clock, a.order) < std::tie(b.user_served, b.clock, b.order);
 }
 
@@ -17,7 +17,7 @@ bool before(const Candidate& a, const Candidate& b) {
 constinit const Policy classroom{
     .name = "classroom",
     .sentence = "users by share, in short turns; a user's notebooks share them by weight",
-    .before = before,
+    .before = classroom_before,
     .ends = Ends::after_quantum,
     .lead = fair_lead,
     .turn = 0.2,

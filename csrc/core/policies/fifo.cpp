@@ -6,12 +6,12 @@
 namespace gpushare {
 namespace {
 
-bool before(const Candidate& a, const Candidate& b) {
+bool fifo_before(const Candidate& a, const Candidate& b) {
   const double a_waits = a.queued * a.weight, b_waits = b.queued * b.weight;
   return a_waits != b_waits ? a_waits > b_waits : a.queue_order < b.queue_order;
 }
 
-Seconds lead(const Candidate&, const Candidate&, Seconds) { return kNever; }
+Seconds fifo_lead(const Candidate&, const Candidate&, Seconds) { return kNever; }
 
 }  // namespace
 
@@ -19,9 +19,9 @@ constinit const Policy fifo{
     .name = "fifo",
     .sentence =
         "users by share; a user's notebooks first come, first served, each until its cell ends",
-    .before = before,
+    .before = fifo_before,
     .ends = Ends::never,
-    .lead = lead,
+    .lead = fifo_lead,
 };
 
 }  // namespace gpushare

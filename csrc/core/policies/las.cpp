@@ -7,12 +7,12 @@ namespace {
 
 Faded service(const Candidate& candidate) { return candidate.attained / candidate.weight; }
 
-bool before(const Candidate& a, const Candidate& b) {
+bool las_before(const Candidate& a, const Candidate& b) {
   const Faded a_has = service(a), b_has = service(b);
   return a_has != b_has ? a_has < b_has : a.order < b.order;
 }
 
-Seconds lead(const Candidate& holder, const Candidate& waiting, Seconds) {
+Seconds las_lead(const Candidate& holder, const Candidate& waiting, Seconds) {
   return (service(waiting) - service(holder)) * holder.weight;
 }
 
@@ -23,9 +23,9 @@ constinit const Policy las{
     .sentence =
         "users by share; of a user's notebooks the least attained service first: short work ends "
         "soon without being declared",
-    .before = before,
+    .before = las_before,
     .ends = Ends::after_quantum,
-    .lead = lead,
+    .lead = las_lead,
 };
 
 }  // namespace gpushare

@@ -11,14 +11,14 @@ Seconds length(const Candidate& candidate) {
   return candidate.remaining.value_or(candidate.attained.seconds()) / candidate.weight;
 }
 
-bool before(const Candidate& a, const Candidate& b) {
+bool srtf_before(const Candidate& a, const Candidate& b) {
   const Seconds a_is = length(a), b_is = length(b);
   return a_is != b_is ? a_is < b_is : a.order < b.order;
 }
 
 // What is left of declared work only shrinks, until it is overrun and its service counts instead;
 // service grows.
-Seconds lead(const Candidate& holder, const Candidate& waiting, Seconds quantum) {
+Seconds srtf_lead(const Candidate& holder, const Candidate& waiting, Seconds quantum) {
   const Seconds bound = length(waiting) + quantum;
   if (holder.remaining && length(holder) > bound) return 0;
   const Seconds declared = holder.remaining.value_or(0);
@@ -33,9 +33,9 @@ constinit const Policy srtf{
     .sentence =
         "users by share; of a user's notebooks the shortest remaining time first, where the "
         "remaining iterations are declared",
-    .before = before,
+    .before = srtf_before,
     .ends = Ends::at_once,
-    .lead = lead,
+    .lead = srtf_lead,
     .by_remaining = true,
 };
 

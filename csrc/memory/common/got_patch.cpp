@@ -159,7 +159,7 @@ bool write(const Library& library, const Slot& slot, void* value) {
   return !read_only || protect(slot, PROT_READ);
 }
 
-std::string write_all(const Library& library, std::span<const Slot> slots) {
+std::string write_slots(const Library& library, std::span<const Slot> slots) {
   std::vector<void*> before;
   for (const auto& slot : slots) {
     before.push_back(*slot.address);
@@ -180,7 +180,7 @@ std::string redirect_imports(const char* library_name, std::span<const Redirecti
   collect_slots(library, relocations(library, DT_RELA, DT_RELASZ), redirections, slots);
   collect_slots(library, relocations(library, DT_JMPREL, DT_PLTRELSZ), redirections, slots);
   std::string reason = check(library_name, redirections, slots);
-  return reason.empty() ? write_all(library, slots) : reason;
+  return reason.empty() ? write_slots(library, slots) : reason;
 }
 
 }  // namespace gpushare

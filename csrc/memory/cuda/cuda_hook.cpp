@@ -14,7 +14,7 @@ namespace {
 
 using RuntimeResult = int;  // of the CUDA runtime; both codes are also the driver's
 
-constexpr const char* kLibrary = "libc10_cuda.so";
+constexpr const char* kCudaLibrary = "libc10_cuda.so";
 
 // The runtime that the library is linked to. There may be others in the process.
 struct Runtime {
@@ -23,7 +23,7 @@ struct Runtime {
   RuntimeResult (*cudaGetDevice)(int* ordinal) = nullptr;
 
   bool find() {
-    void* library = dlopen(kLibrary, RTLD_LAZY | RTLD_NOLOAD);
+    void* library = dlopen(kCudaLibrary, RTLD_LAZY | RTLD_NOLOAD);
     if (library == nullptr) return false;
     cudaMalloc = reinterpret_cast<decltype(cudaMalloc)>(dlsym(library, "cudaMalloc"));
     cudaFree = reinterpret_cast<decltype(cudaFree)>(dlsym(library, "cudaFree"));
@@ -36,7 +36,7 @@ Runtime runtime;
 std::atomic<size_t> of_runtime = 0;  // bytes of segments that are the runtime's own on purpose
 
 // Where there is no room, PyTorch gives back its cached memory and asks again.
-RuntimeResult hooked_malloc(void** address, size_t bytes) {
+RuntimeResult hooked_cuda_malloc(void** address, size_t bytes) {
   int ordinal = -1;
   const RuntimeResult result = runtime.cudaGetDevice(&ordinal);
   if (result != kCudaSuccess) return result;
@@ -45,26 +45,26 @@ RuntimeResult hooked_malloc(void** address, size_t bytes) {
   return *address == nullptr ? kCudaOutOfMemory : kCudaSuccess;
 }
 
-RuntimeResult hooked_free(void* address) {
+RuntimeResult hooked_cuda_free(void* address) {
   return cuda_memory().segments().free(address) ? kCudaSuccess : runtime.cudaFree(address);
 }
 
-std::string install() {
-  if (!runtime.find()) return std::string(kLibrary) + " is not loaded, or has no CUDA runtime";
+std::string redirect_cuda_runtime() {
+  if (!runtime.find()) return std::string(kCudaLibrary) + " is not loaded, or has no CUDA runtime";
   const std::array redirections{
       Redirection{"cudaMalloc", reinterpret_cast<void*>(runtime.cudaMalloc),
-                  reinterpret_cast<void*>(&hooked_malloc)},
+                  reinterpret_cast<void*>(&hooked_cuda_malloc)},
       Redirection{"cudaFree", reinterpret_cast<void*>(runtime.cudaFree),
-                  reinterpret_cast<void*>(&hooked_free)},
+                  reinterpret_cast<void*>(&hooked_cuda_free)},
   };
-  return redirect_imports(kLibrary, redirections);
+  return redirect_imports(kCudaLibrary, redirections);
 }
 
 }  // namespace
 
 std::string install_cuda_hook() {
   static InstallOnce once;
-  return once(install);
+  return once(redirect_cuda_runtime);
 }
 
 size_t shareable_bytes() { return of_runtime; }

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kFirstCapacity = 1024;  // blocks of one shard: six pages
 
 // Fibonacci hashing: storages are aligned to 64 bytes, and the product's high bits depend on all.
-uint64_t hash(uintptr_t address) { return (address >> 4) * 0x9E3779B97F4A7C15u; }
+uint64_t hash_of_block(uintptr_t address) { return (address >> 4) * 0x9E3779B97F4A7C15u; }
 
 void* map(size_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -29,12 +29,12 @@ AllocationCounter::~AllocationCounter() {
 }
 
 AllocationCounter::Shard& AllocationCounter::shard_of(uintptr_t address) {
-  return shards_[hash(address) >> 60];
+  return shards_[hash_of_block(address) >> 60];
 }
 
 // The position of `address`, or the free slot where it would go.
 size_t AllocationCounter::Shard::slot_of(uintptr_t address) const {
-  size_t slot = (hash(address) >> 20) & (capacity - 1);
+  size_t slot = (hash_of_block(address) >> 20) & (capacity - 1);
   while (blocks[slot].address != 0 && blocks[slot].address != address) {
     slot = (slot + 1) & (capacity - 1);
   }
@@ -61,7 +61,7 @@ bool AllocationCounter::Shard::make_room() {
 void AllocationCounter::Shard::close_gap(size_t gap) {
   const size_t mask = capacity - 1;
   for (size_t next = (gap + 1) & mask; blocks[next].address != 0; next = (next + 1) & mask) {
-    const size_t home = (hash(blocks[next].address) >> 20) & mask;
+    const size_t home = (hash_of_block(blocks[next].address) >> 20) & mask;
     if (((next - home) & mask) < ((next - gap) & mask)) continue;  // it would pass its home
     blocks[gap] = blocks[next];
     gap = next;

@@ -17,7 +17,7 @@
 namespace gpushare {
 namespace {
 
-constexpr const char* kLibrary = "libc10.so";
+constexpr const char* kHostLibrary = "libc10.so";
 constexpr size_t kLeastPaged = size_t{64}
                                << 10;  // smaller blocks cost more calls than they free memory
 
@@ -88,13 +88,13 @@ double seconds_now() {
   return duration<double>(steady_clock::now().time_since_epoch()).count();
 }
 
-std::string install() {
+std::string redirect_allocator() {
   const std::array redirections{
       Redirection{"posix_memalign", reinterpret_cast<void*>(&posix_memalign),
                   reinterpret_cast<void*>(&hooked_posix_memalign)},
       Redirection{"free", reinterpret_cast<void*>(&free), reinterpret_cast<void*>(&hooked_free)},
   };
-  std::string reason = redirect_imports(kLibrary, redirections);
+  std::string reason = redirect_imports(kHostLibrary, redirections);
   if (reason.empty()) {
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   }
@@ -149,7 +149,7 @@ Lane& lane() { return immortal<Lane>(immortal<HostPages>()); }
 
 std::string install_allocation_hook() {
   static InstallOnce once;
-  return once(install);
+  return once(redirect_allocator);
 }
 
 }  // namespace gpushare

@@ -12,6 +12,7 @@
 
 #include "memory/common/paging_file.h"
 #include "memory/host/fault_net.h"
+#include "memory/host/page.h"
 #include "memory/host/touched_blocks.h"
 
 #ifndef MADV_POPULATE_READ  // Linux 5.14
@@ -27,8 +28,6 @@ constexpr size_t kPiece = 8 * kHugePage;    // a thread that writes waits for at
                                             // bytes; smaller pieces cost more system calls
 constexpr size_t kBatch = size_t{1} << 30;  // it is paged in as one mapping
 constexpr int kReadWrite = PROT_READ | PROT_WRITE;
-
-const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 
 std::byte* round_up(std::byte* address, size_t unit) {
   return address + (unit - reinterpret_cast<uintptr_t>(address) % unit) % unit;

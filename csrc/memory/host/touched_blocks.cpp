@@ -8,14 +8,14 @@
 #include <chrono>
 #include <cstdint>
 
+#include "memory/host/page.h"
+
 namespace gpushare {
 namespace {
 
 constexpr double kLeastPause = 0.1;    // seconds between two looks
 constexpr double kPausePerLook = 200;  // times what the last one took
 constexpr size_t kPagesAtOnce = 4096;
-
-const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 
 size_t page_offset(const std::byte* address) {
   return reinterpret_cast<uintptr_t>(address) % kPage;

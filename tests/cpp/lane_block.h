@@ -1,0 +1,36 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "memory/common/lane.h"
+#include "memory/host/page.h"
+
+constexpr std::size_t kBlock = gpushare::Lane::kSmallestBlock;  // a chunk of small lanes, too
+
+// A number at both ends of each page of a block, and nowhere else the same.
+struct Block {
+  unsigned char* address = nullptr;
+  std::size_t bytes = 0;
+  std::uint64_t number = 0;
+
+  template <class F>
+  void for_each_end(F visit) const {
+    using gpushare::kPage;
+    for (std::size_t at = 0; at + kPage <= bytes; at += kPage) {
+      visit(address + at, number + at);
+      visit(address + at + kPage - sizeof number, ~(number + at));
+    }
+  }
+  void write() const {
+    for_each_end(
+        [](unsigned char* at, std::uint64_t value) { std::memcpy(at, &value, sizeof value); });
+  }
+  bool is_whole() const {
+    bool whole = true;
+    for_each_end([&](unsigned char* at, std::uint64_t value) {
+      whole &= std::memcmp(at, &value, sizeof value) == 0;
+    });
+    return whole;
+  }
+};
