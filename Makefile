@@ -18,6 +18,7 @@ SANITIZED_TESTS := tests/core tests/memory tests/torch tests/session/test_sessio
   tests/session/test_interrupts.py tests/model/test_orders.py tests/fuzz/test_found.py
 # Each of two processes has a file of tests at a time, in their order.
 TWO_AT_A_TIME := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+WITH_SYSTEM := -m 'not thorough'
 # The C++ tests that the thread sanitizer has in `make test`; in `make faults` it has all.
 THREADED := *thread*
 THREADED_PARTS := memory cuda handoff
@@ -41,7 +42,7 @@ ON_FAKE_GPU := $(if $(filter cuda,$(DEVICE)),$(if $(wildcard /dev/nvidiactl),,FA
 SITE = $$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 ROOT_MAY := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help build demo hub cluster lab test test-bindings sanitizers test-cpp test-cuda test-cuda-quick rehearse-gpu test-frontend test-python faults load \
+.PHONY: help build demo hub cluster lab test test-system test-again test-bindings sanitizers test-cpp test-cuda test-cuda-quick rehearse-gpu test-frontend test-python faults load \
   audit check check-python check-cpp check-frontend format bench evidence reference docs clean
 
 help:  ## show these lines
@@ -75,8 +76,15 @@ cluster: $(INSTALLED) $(MODULES)  ## a Slurm of three nodes and a JupyterLab on 
 lab: $(INSTALLED)  ## open JupyterLab on the examples
 	$(BIN)/jupyter lab $(ROOT_MAY) examples
 
-test: $(INSTALLED) $(MODULES)  ## every test there is; C++ is compiled while pytest runs
-	$(MAKE) --jobs 2 test-cpp test-frontend test-python
+test: $(INSTALLED) $(MODULES)  ## ten minutes: units, contracts, and one path through each whole system
+	$(MAKE) --jobs 2 test-frontend test-python
+
+test-system: $(INSTALLED) $(MODULES)  ## what else a change may break; ROOM=broker: of these folders of tests alone
+	$(if $(ROOM),,$(MAKE) test-cpp)
+	MAKEFLAGS= $(BIN)/pytest $(TWO_AT_A_TIME) -m 'system and not thorough' $(addprefix tests/,$(ROOM))
+
+test-again: $(INSTALLED) $(MODULES)  ## the tests of `make test` N times with both cores busy: which fail, and how often
+	MAKEFLAGS= $(BIN)/python -m tests.again $(or $(N),20) $(TWO_AT_A_TIME)
 
 sanitizers: $(TOOLS)  ## compile the C++ tests with the sanitizers that test-cpp runs them under
 	cmake -S csrc -B build/sanitize-address -G Ninja -DGPUSHARE_TESTS=ON -D$(STRICT)=ON \
@@ -99,7 +107,7 @@ test-bindings: $(INSTALLED)  ## what Python calls of the C++, under the same san
 	    -DGPUSHARE_SANITIZE=$$kind -Dpybind11_DIR=$$(python -m pybind11 --cmakedir) && \
 	  cmake --build $$build --target _core _core_testing && \
 	  $(BIN)/python -m tests.sanitized $$kind $$build $(SANITIZED_TESTS) \
-	    --timeout 600 || exit; \
+	    $(WITH_SYSTEM) --timeout 600 || exit; \
 	done
 
 test-frontend: $(MODULES)  ## the unit tests of the front end
@@ -133,11 +141,11 @@ $(CUDA_MADE): $(CUDA_INSTALLED) $(wildcard tests/fake_driver/* tests/cuda/stand_
 	echo "gpu $(FAKE_UUID) $$((4 << 30)) 0 NVIDIA L4" > $@
 
 faults: $(INSTALLED)  ## hours: every test in all its kinds; break what can break: docs/results/reliability.md
-	$(BIN)/pytest tests/faults --reliability docs/results/reliability.md
+	$(BIN)/pytest $(WITH_SYSTEM) tests/faults --reliability docs/results/reliability.md
 	$(BIN)/pytest $(TWO_AT_A_TIME) -m thorough
-	$(BIN)/pytest $(TWO_AT_A_TIME) --squeeze-to-floor tests/torch tests/session tests/kernel
-	$(BIN)/pytest tests/fuzz --fuzz-seconds 600
-	$(BIN)/pytest tests/model --hypothesis-profile=faults
+	$(BIN)/pytest $(TWO_AT_A_TIME) $(WITH_SYSTEM) --squeeze-to-floor tests/torch tests/session tests/kernel
+	$(BIN)/pytest $(WITH_SYSTEM) tests/fuzz --fuzz-seconds 600
+	$(BIN)/pytest $(WITH_SYSTEM) tests/model --hypothesis-profile=faults
 	GPUSHARE_TEST_PATHS=10 $(MAKE) test-cpp THREADED='*' THREADED_PARTS='core simulation memory cuda handoff'
 	$(MAKE) test-bindings
 	$(MAKE) test-cuda

@@ -21,6 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import msgspec
 import psutil
 import pynvml
@@ -39,8 +40,15 @@ from jupyter_gpushare.wire.snapshot import (
     Snapshot,
 )
 
+from .progress import Progress
+
 if TYPE_CHECKING:
     from .faults.scene import Nursery
+
+# Searches draw the same examples in each run; `--hypothesis-profile=faults` draws others.
+hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None)
+hypothesis.settings.register_profile("faults", derandomize=False, deadline=None, max_examples=2000)
+hypothesis.settings.load_profile("same")
 
 # A shell that starts us in the background has us ignore interrupts, and with us all processes that
 # tests start and interrupt.
@@ -63,7 +71,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(trylast=True)  # once the reporter is there
 def pytest_configure(config: pytest.Config) -> None:
+    if terminal := config.pluginmanager.get_plugin("terminalreporter"):
+        config.pluginmanager.register(Progress(terminal))
     if config.getoption("squeeze_to_floor"):
         folder, paths = str(ROOT / "tests" / "floor"), os.environ.get("PYTHONPATH", "")
         if folder in paths.split(os.pathsep):
@@ -112,8 +123,8 @@ def nothing_stays_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
         yield
     processes = left_processes(folder)
-    left = [f"process {each.pid}: {command_of(each)}" for each in processes]
-    left += [f"{path} of {path.lstat().st_size} bytes" for path in folder.iterdir()]
+    left = [f"process {each.pid}: {command_of(each)}, from {maker_of(each)}" for each in processes]
+    left += [f"{path} with {content_of(path)}" for path in folder.iterdir()]
     for process in processes:
         process.kill()
     shutil.rmtree(folder, ignore_errors=True)
@@ -136,6 +147,19 @@ def command_of(process: psutil.Process) -> str:
     with contextlib.suppress(psutil.Error):
         return " ".join(process.cmdline())
     return "unknown"
+
+
+def maker_of(process: psutil.Process) -> str:
+    """Return the test that ran when the process was started."""
+    with contextlib.suppress(psutil.Error):
+        return process.environ().get("PYTEST_CURRENT_TEST", "no test")
+    return "unknown"
+
+
+def content_of(path: Path) -> str:
+    if path.is_dir():
+        return ", ".join(each.name for each in path.iterdir()) or "nothing in it"
+    return f"{path.lstat().st_size} bytes"
 
 
 @pytest.fixture(scope="session")
@@ -213,6 +237,7 @@ def settings(socket_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         socket=str(socket_directory / "b.sock"),
         accounts=str(socket_directory / "accounts.sqlite"),
         device="host",
+        start_seconds=60,  # also on a busy machine
     )
     for name, value in settings_module.as_environment(given).items():
         monkeypatch.setenv(name, value)

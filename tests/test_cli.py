@@ -238,6 +238,7 @@ def screen(request: pytest.FixtureRequest, settings: Settings) -> Iterator[Scree
     screen.close()
 
 
+@pytest.mark.system
 def test_top_shows_changes_outlives_the_broker_and_ends_by_control_c(
     screen: Screen, settings: Settings
 ) -> None:
@@ -258,6 +259,7 @@ def recovers_for_long(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Se
     return msgspec.structs.replace(settings, recovery_seconds=3600.0)
 
 
+@pytest.mark.system
 def test_top_shows_a_notebook_until_it_is_back_with_the_next_broker(
     recovers_for_long: Settings, screen: Screen
 ) -> None:
@@ -305,6 +307,7 @@ def checks(settings: Settings) -> Callable[..., dict[str, dict[str, Any]]]:
     return checks
 
 
+@pytest.mark.system
 def test_the_doctor_finds_this_installation_well(
     checks: Callable[..., dict[str, dict[str, Any]]], session: Client
 ) -> None:
@@ -409,6 +412,7 @@ def test_the_doctor_knows_which_processes_share(
         assert checks()["cuda:0"]["sentence"] == "NVIDIA L4, 15.0 GiB, 12.0 GiB free"
 
 
+@pytest.mark.system
 def test_a_bundle_has_what_a_maintainer_needs_and_no_names(
     session: Client, settings: Settings, tmp_path: Path
 ) -> None:
@@ -441,6 +445,7 @@ def test_a_bundle_is_written_where_no_broker_runs(tmp_path: Path) -> None:
     assert zipfile.is_zipfile(file)
 
 
+@pytest.mark.system
 def test_outside_of_its_hub_a_hubs_broker_says_what_is_missing(
     hub_broker: HubBroker, hub: StandInHub, checks: Checks
 ) -> None:
@@ -468,6 +473,7 @@ def test_the_doctor_shows_slices(gpus: FakeGpus, checks: Checks) -> None:
     assert found["visible GPUs"]["sentence"] == "cuda:0 is cuda:0:0 of this host"
 
 
+@pytest.mark.system
 def test_the_doctor_says_why_no_lanes_are_shared_and_what_is_used_instead(
     gpus: FakeGpus, checks: Checks
 ) -> None:
@@ -546,6 +552,7 @@ def test_a_class_is_begun_and_ended_and_seen_among_the_rules(rules: Path, sessio
     )
 
 
+@pytest.mark.system
 def test_a_file_that_became_wrong_is_reported_by_rules_and_doctor(
     rules: Path, session: Client
 ) -> None:

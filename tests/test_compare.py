@@ -77,6 +77,7 @@ def test_all_notebooks_do_all_their_iterations_in_each_way(diaries: Any) -> None
         assert [len(cells) for _, cells in way.values()] == [2, 2]
 
 
+@pytest.mark.system
 def test_at_once_notebooks_compute_at_the_same_time(diaries: Any) -> None:
     assert overlaps(diaries["stock PyTorch, all at once"]) > 0
 

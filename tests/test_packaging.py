@@ -143,6 +143,7 @@ def test_jupyter_server_finds_the_extension() -> None:
     assert "OK" in line_of(f"jupyter_gpushare {__version__}", listed)
 
 
+@pytest.mark.system
 def test_jupyterlab_finds_the_extension() -> None:
     line = line_of("jupyter-gpushare", jupyter_says("jupyter-labextension", "list"))
     assert "enabled" in line

@@ -167,6 +167,7 @@ def test_a_name_of_a_block_within_a_session_is_reported_as_ignored(
     assert told == ["sharing is on already as outer: the name 'inner' is ignored"]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("given", [{"device": "cuda:3"}, {"devices": 2}])
 def test_options_that_are_fixed_for_a_session_are_not_changed_within_it(
     settings: Settings, off: None, given: dict[str, Any]
@@ -295,6 +296,7 @@ def test_a_wrong_command_line_is_refused_in_a_sentence(settings: Settings, line:
     assert is_one_plain_sentence(done.stderr)
 
 
+@pytest.mark.system
 def test_a_plot_that_cannot_be_written_is_refused_in_a_sentence(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     words = ["simulate", "--generate", "2", "--policy", "fair", "--plot"]

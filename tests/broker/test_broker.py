@@ -277,6 +277,7 @@ def frame(body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("data", "code", "words"),
     [
@@ -318,6 +319,7 @@ def squeezable(*options: tuple[int, float]) -> Demand:
     return Demand(0, 8, measured=True, options=tuple(SqueezeOption(*one) for one in options))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("fields", "error", "words"),
     [
@@ -450,6 +452,7 @@ def test_a_watcher_sees_changes(settings: Settings, join: Callable[..., Client])
         assert [view.name for view in next(snapshots).devices[0].sessions] == ["first"]
 
 
+@pytest.mark.system
 def test_a_watcher_that_does_not_read_gets_only_the_newest(
     settings: Settings, join: Callable[..., Client]
 ) -> None:
@@ -495,6 +498,7 @@ needs_root = pytest.mark.skipif(
 NOBODY = 65534
 
 
+@pytest.mark.system
 @needs_root
 @pytest.mark.parametrize(
     "message",
@@ -537,6 +541,7 @@ def as_nobody(settings: Settings, message: messages.Message) -> str:
 # --- a new broker -----------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_after_a_crash_the_holder_keeps_its_turn(
     settings: Settings, join: Callable[..., Client], broker_pid: int
 ) -> None:

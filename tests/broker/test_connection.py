@@ -127,6 +127,7 @@ main()
 """
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("call", "change"),
     [("stays", ""), ("fails", "server.Service.end = stays")],
@@ -143,6 +144,7 @@ def test_a_broker_that_stays_in_one_place_for_ever_is_ended(
         assert client.look().broker.pid == client.welcome.pid
 
 
+@pytest.mark.system
 def test_a_broker_that_sleeps_stays(settings: Settings) -> None:
     """Only time in which it computes counts."""
     with Client.connect(settings, "tests") as client:

@@ -524,6 +524,7 @@ def obey(host: Host) -> None:
             notebook.finish()
 
 
+@pytest.mark.system
 @settings(max_examples=120, deadline=None)
 @given(st.lists(devices, min_size=3, max_size=3), st.lists(steps, max_size=50))
 def test_a_gang_has_all_or_none_and_every_session_is_served_whatever_happens(

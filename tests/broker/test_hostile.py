@@ -367,6 +367,7 @@ def lane_memories(pid: int) -> int:
 # --- the time and memory of the broker ------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_a_silent_connection_is_closed(settings: Settings) -> None:
     with connect(settings) as silent, Client.connect(settings) as subscriber:
         silent.sendall(framing.encode(Hello(PROTOCOL))[:-1])

@@ -160,6 +160,7 @@ def test_a_service_is_no_user_and_the_own_one_is_an_owner(
     assert (user.welcome.user, user.welcome.is_administrator) == ("gpushare", False)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "message",
     [
@@ -598,6 +599,7 @@ def test_failed_attempts_stop_reaching_the_hub_and_a_known_token_is_let_in_all_t
 # --- ownership ------------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "message",
     TO_ANOTHERS_SESSION,

@@ -268,6 +268,7 @@ def test_it_is_waited_for_by_the_broker_after_the_next_too(host: Host) -> None:
 # --- real processes -----------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_a_broker_that_is_killed_while_the_holder_is_stopped_grants_its_turn_to_no_other(
     settings: Settings,
 ) -> None:

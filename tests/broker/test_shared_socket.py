@@ -222,6 +222,7 @@ def test_a_lock_that_is_a_link_empties_no_file_of_another(
     assert precious.read_text() == "mine"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", [".lock", ".turns", ".start", ".log"])
 def test_a_file_that_a_stranger_has_made_is_not_used_and_is_reported(
     settings: Settings, kind: str

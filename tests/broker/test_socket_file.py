@@ -98,6 +98,7 @@ with StartLock(Path(sys.argv[1]), 1.0).tried() as is_chosen:
 """
 
 
+@pytest.mark.system
 def test_a_client_that_is_stopped_while_it_starts_a_broker_keeps_no_other_from_one(
     settings: Settings,
 ) -> None:

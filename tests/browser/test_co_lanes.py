@@ -44,6 +44,7 @@ def joins(settings: Settings) -> Iterator[Callable[[str], Client]]:
         client.close()
 
 
+@pytest.mark.system
 def test_both_iterations_are_drawn_from_the_two_ends_of_their_lane(visit: Any, joins: Any) -> None:
     first, second = joins("cnn.ipynb"), joins("gpt.ipynb")
     lab = visit("empty.ipynb")

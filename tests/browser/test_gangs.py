@@ -45,6 +45,7 @@ def joins(settings: Settings) -> Iterator[Callable[..., None]]:
         client.close()
 
 
+@pytest.mark.system
 def test_a_gang_is_shown_with_all_the_gpus_that_it_has(visit: Any, joins: Any) -> None:
     joins(PARALLEL, "auto", 2)
     joins(SINGLE, "cuda:0")

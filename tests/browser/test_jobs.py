@@ -51,6 +51,7 @@ def start(settings: Settings, tmp_path: Path) -> Callable[..., Job]:
     return start
 
 
+@pytest.mark.system
 def test_a_job_is_seen_its_log_is_followed_and_it_is_cancelled(visit: Any, start: Any) -> None:
     lab = visit("empty.ipynb")
     section = lab.panel.locator(".jp-GpuShare-jobs")

@@ -13,6 +13,7 @@ MODULES = Path(__file__).resolve().parents[2] / "labextension" / "node_modules"
 AXE = MODULES / "axe-core" / "axe.min.js"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "count",
     [

@@ -12,6 +12,7 @@ from .conftest import PANEL, TOKEN, take_picture
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 
 
+@pytest.mark.system
 def test_notebook_has_the_button_and_the_panel(classic: str, new_page: Any, sessions: Any) -> None:
     page = new_page(1280, 800, "jupyter-gpushare")  # Notebook 7.6 throws by itself as it starts
     page.goto(f"{classic}/empty.ipynb?token={TOKEN}")

@@ -90,6 +90,7 @@ def test_two_kernels_train_and_the_turn_moves(
     assert "◌ GPU sharing: off" not in lab.page.evaluate("window.told")
 
 
+@pytest.mark.system
 def test_a_loop_with_a_progress_bar_has_a_finish_time_that_runs_down(
     visit: Any, notebooks: Path
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_loop_with_a_progress_bar_has_a_finish_time_that_runs_down(
     expect(facts.filter(has_text="at its present share")).to_have_count(0)
 
 
+@pytest.mark.system
 def test_a_waiting_notebook_is_seen_with_the_reason_and_can_be_cancelled(
     visit: Any, look: Any
 ) -> None:
@@ -208,6 +210,7 @@ def test_a_cancelled_cell_is_queued_again(visit: Any, notebooks: Path) -> None:
     expect(again).to_have_count(0)
 
 
+@pytest.mark.system
 def test_cancelled_cells_are_offered_until_each_is_run_cleared_or_deleted(
     visit: Any, notebooks: Path
 ) -> None:
@@ -276,6 +279,7 @@ def test_equal_names_get_their_folders(visit: Any, notebooks: Path) -> None:
         expect(lab.panel.get_by_role("button", name=name, exact=True)).to_be_visible()
 
 
+@pytest.mark.system
 def test_a_notebook_is_paused_given_weight_and_asked_to_yield(visit: Any, sessions: Any) -> None:
     lab = visit("alice.ipynb")
     lab.run_all()
@@ -363,6 +367,7 @@ def test_the_status_bar_is_without_us_where_the_settings_say_so(visit: Any, lab:
     expect(notebook.status).to_be_hidden()
 
 
+@pytest.mark.system
 def test_the_button_of_the_notebook_turns_sharing_on_and_off(visit: Any) -> None:
     lab = visit("empty.ipynb")
     button = lab.page.get_by_role("button", name=SHARING)
@@ -394,6 +399,7 @@ def test_the_button_waits_for_the_running_cell_and_outlasts_an_interrupt(visit: 
     expect(button).to_have_accessible_name(re.compile("turn it off"))
 
 
+@pytest.mark.system
 def test_everything_works_by_keyboard_alone(visit: Any, sessions: Any) -> None:
     lab = visit("alice.ipynb")
     lab.run_all()
@@ -455,6 +461,7 @@ def hide(page: Any, hidden: bool) -> None:
     )
 
 
+@pytest.mark.system
 def test_the_widget_in_the_notebook_moves_while_a_cell_runs(visit: Any, notebooks: Path) -> None:
     lab = visit("top.ipynb")
     lab.run_all()

@@ -95,6 +95,7 @@ def expect_no_answer(lab: Lab) -> None:
     expect(lab.panel).not_to_contain_text("Nothing is lost")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "by",
     [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)],

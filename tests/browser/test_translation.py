@@ -39,6 +39,7 @@ def german(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plugin.write_text('{"locale": "de_DE"}')
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("german")
 def test_the_reason_of_a_wait_is_in_the_language_of_the_page(visit: Any) -> None:
     lab = visit("holds.ipynb")
@@ -75,12 +76,14 @@ def fields(text: str) -> set[str | None]:
     return {field for _, field, *_ in string.Formatter().parse(text)} - {None}
 
 
+@pytest.mark.system
 def test_each_translated_reason_has_all_its_figures() -> None:
     texts = {*TEXTS.values(), GONE} & GERMAN.keys()  # others are shown in English
     assert texts
     assert [text for text in texts if fields(text) != fields(GERMAN[text][0])] == []
 
 
+@pytest.mark.system
 def test_the_language_pack_has_nothing_that_the_panel_does_not_say() -> None:
     sources = "".join(source.read_text() for source in SOURCES.glob("*.ts"))
     texts = GERMAN.keys() - SENTENCES - {""}

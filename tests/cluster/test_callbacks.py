@@ -103,6 +103,7 @@ def test_the_trainer_of_hugging_face_goes_on_in_the_middle_of_an_epoch(
     assert there == {"checkpoint-24", "checkpoint-30"}  # as the user wants it: of epochs
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("make", [gpushare.lightning_callback, gpushare.trainer_callback])
 @pytest.mark.parametrize("every", [0, -1.0, float("nan"), "often"])
 def test_seconds_between_checkpoints_are_checked(make: Any, every: Any) -> None:
@@ -112,6 +113,7 @@ def test_seconds_between_checkpoints_are_checked(make: Any, every: Any) -> None:
         make(every)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("make", [gpushare.lightning_callback, gpushare.trainer_callback])
 def test_outside_of_a_job_there_is_nothing_to_go_on_from(make: Any) -> None:
     import lightning.pytorch  # noqa: F401
@@ -119,11 +121,13 @@ def test_outside_of_a_job_there_is_nothing_to_go_on_from(make: Any) -> None:
     assert make().resume_from is None
 
 
+@pytest.mark.system
 def test_a_loader_without_a_length_is_not_resumable() -> None:
     with pytest.raises(InvalidValue, match="has none: generator"):
         gpushare.resumable(batch for batch in [1, 2])
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("done", [0, 1, 5, 11, 12])
 def test_a_loader_goes_on_where_its_state_was_taken(done: int) -> None:
     """Also behind its last batch, where the next epoch begins."""

@@ -88,6 +88,7 @@ def pids_of(site: Site, id: str) -> list[int]:
     ]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("workers", "stops"),
     [(0, (55,)), *(pytest.param(n, (20, 55), marks=pytest.mark.thorough) for n in (0, 2))],
@@ -122,6 +123,7 @@ def test_one_that_has_computed_much_is_asked_to_yield_once_it_has_said_that_it_c
     assert events.index("keeps") < events.index("ask")
 
 
+@pytest.mark.system
 def test_a_job_that_is_killed_goes_on_from_the_last_checkpoint(
     site: Site, tmp_path: Path, settings: Settings
 ) -> None:
@@ -135,6 +137,7 @@ def test_a_job_that_is_killed_goes_on_from_the_last_checkpoint(
     assert json.loads(out.read_text()) == alone(tmp_path, settings)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("stops", [(27,), pytest.param((10, 27), marks=pytest.mark.thorough)])
 def test_ranks_of_two_nodes_leave_at_the_same_iteration(site: Site, stops: tuple[int, ...]) -> None:
     plain = train(site, "plain")
@@ -433,6 +436,7 @@ def loaded(kind: str, workers: int, stop: int = -1) -> list[list[int]]:
     return found
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", SAMPLERS)
 @pytest.mark.parametrize(
     ("workers", "stop"),

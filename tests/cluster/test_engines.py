@@ -112,6 +112,7 @@ def ended(engine: Engine, lease: Lease) -> None:
     until(lambda: not runs(engine, lease))
 
 
+@pytest.mark.system
 def test_a_job_runs_on_each_of_its_nodes_to_its_end(
     engine: Engine, start: Starts, make_job: Makes
 ) -> None:
@@ -253,6 +254,7 @@ def test_each_node_is_asked_to_yield(engine: Engine, start: Starts, make_job: Ma
     assert generation.endings(job / "g1") == {"n0": YIELDED, "n1": YIELDED}
 
 
+@pytest.mark.system
 def test_a_gang_that_is_asked_at_once_yields_or_has_not_heard_it(
     engine: Engine, start: Starts, make_job: Makes
 ) -> None:

@@ -91,6 +91,7 @@ def make_killed(tmp_path: Path) -> Iterator[Callable[[], Killed]]:
         each.close()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("point", POINTS)
 def test_a_service_that_is_killed_there_and_started_again_loses_nothing(
     make_killed: Callable[[], Killed], point: str

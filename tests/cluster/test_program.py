@@ -100,6 +100,7 @@ def test_a_script_runs_to_its_end(settings: Settings, script: Scripts) -> None:
     assert view.sentence.startswith("done ")
 
 
+@pytest.mark.system
 def test_the_time_that_a_job_has_computed_is_told_while_it_computes(
     settings: Settings, script: Scripts
 ) -> None:
@@ -113,6 +114,7 @@ def test_the_time_that_a_job_has_computed_is_told_while_it_computes(
     job.cancel()
 
 
+@pytest.mark.system
 def test_a_job_has_the_directory_and_the_environment_of_its_user(
     settings: Settings, script: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +137,7 @@ def test_what_json_cannot_hold_is_refused_or_stays(
         submit(script(COUNTS), "1", "0", settings=settings)
 
 
+@pytest.mark.system
 def test_a_function_runs_on_each_rank_and_its_result_comes_back(settings: Settings) -> None:
     scale = 3
 
@@ -198,6 +201,7 @@ def test_a_job_that_fails_says_its_last_lines(settings: Settings, script: Script
     assert job.state == "failed"
 
 
+@pytest.mark.system
 def test_a_job_waits_for_its_gpus_and_may_be_cancelled(settings: Settings, script: Scripts) -> None:
     first = submit(script(COUNTS), "1000", "0.05", gpus=4, settings=settings)
     runs(first)
@@ -265,6 +269,7 @@ def test_what_others_could_write_is_not_run(settings: Settings, tmp_path: Path) 
         assert cluster.look(all=True).jobs == []  # and the connection goes on
 
 
+@pytest.mark.system
 def test_garbage_gets_a_sentence_and_harms_no_other(settings: Settings) -> None:
     with Cluster(settings, start=True) as cluster:
         path = Path(settings.socket).with_name("cluster.sock")
@@ -278,6 +283,7 @@ def test_garbage_gets_a_sentence_and_harms_no_other(settings: Settings) -> None:
         assert isinstance(cluster.look(), ClusterView)
 
 
+@pytest.mark.system
 def test_a_job_yields_by_the_settings_of_the_service(settings: Settings, script: Scripts) -> None:
     quick = replace(
         settings, cluster_bounds="0.5 1000", cluster_least_seconds=0.2, cluster_nodes="n0=2"
@@ -296,6 +302,7 @@ def test_bounds_of_queues_rise(settings: Settings, bounds: str) -> None:
         rules_of(replace(settings, cluster_bounds=bounds))
 
 
+@pytest.mark.system
 def test_a_service_that_is_killed_is_started_by_the_next_question(
     settings: Settings, script: Scripts
 ) -> None:
@@ -309,6 +316,7 @@ def test_a_service_that_is_killed_is_started_by_the_next_question(
     assert job.log().count("iteration") == 40
 
 
+@pytest.mark.system
 def test_many_that_submit_at_once_start_one_service(settings: Settings, script: Scripts) -> None:
     path, pids = script(COUNTS), set()
 
@@ -342,6 +350,7 @@ def test_a_second_service_of_a_directory_says_so(settings: Settings) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.system
 def test_a_service_without_jobs_ends_and_one_whose_socket_is_gone_too(settings: Settings) -> None:
     for change in ({"idle_exit_seconds": 0.2}, {}):
         with Cluster(load(as_environment(settings), **change), start=True) as cluster:

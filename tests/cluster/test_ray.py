@@ -26,6 +26,7 @@ def has_network_of_its_own() -> bool:
     )
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "chosen",
     [

@@ -27,6 +27,8 @@ from .site import STEP, Site, Troubled
 from .test_launcher import BEGETS, SLEEPS, lives, pids
 from .work import Makes, checkpoint, generations, iterations, opened
 
+pytestmark = pytest.mark.system
+
 # It hears nothing, saves nothing, and writes into the directory of its generation.
 DEAF = (
     "import os, time; here = os.environ['GPUSHARE_JOB'] + '/g' + os.environ['GPUSHARE_GENERATION'];"

@@ -48,6 +48,7 @@ def is_whole(site: Site, id: str, count: int) -> bool:
     return iterations(generations(site.directory(id))) == [*range(1, count + 1)]
 
 
+@pytest.mark.system
 def test_a_job_that_has_computed_yields_to_one_that_has_not(make_site: Sites) -> None:
     site = make_site()
     site.submit("long", 120, 0.02, gpus=4)
@@ -61,6 +62,7 @@ def test_a_job_that_has_computed_yields_to_one_that_has_not(make_site: Sites) ->
     assert (site.job("long").yields, site.job("long").losses) == (1, 0)
 
 
+@pytest.mark.system
 def test_a_service_that_is_started_anew_finds_what_runs(make_site: Sites) -> None:
     site = make_site()
     site.submit("a", 100, 0.02, gpus=3)
@@ -71,6 +73,7 @@ def test_a_service_that_is_started_anew_finds_what_runs(make_site: Sites) -> Non
     assert site.job("a").generation == 1
 
 
+@pytest.mark.system
 def test_jobs_go_on_while_the_controller_is_away(make_site: Sites, slurm: Slurm) -> None:
     """Squeue waits for it, and the service does not."""
     site = make_site()
@@ -94,6 +97,7 @@ def test_jobs_go_on_while_the_controller_is_away(make_site: Sites, slurm: Slurm)
     site.until_state(a="cancelled")
 
 
+@pytest.mark.system
 def test_a_job_leaves_a_node_that_is_drained(make_site: Sites, slurm: Slurm) -> None:
     site = make_site()
     site.submit("a", 150, 0.02, gpus=1)
@@ -111,6 +115,7 @@ def test_a_job_leaves_a_node_that_is_drained(make_site: Sites, slurm: Slurm) -> 
     assert site.job("a").losses == 0
 
 
+@pytest.mark.system
 def test_what_slurm_refuses_is_said(make_site: Sites) -> None:
     site = make_site("--partition=nowhere")
     site.submit("a", 5, STEP)
@@ -150,6 +155,7 @@ def test_a_function_is_called_on_slurm_and_its_result_comes_back(
         assert [(node.name, node.gpus) for node in cluster.look().nodes] == [*NODES.items()]
 
 
+@pytest.mark.system
 def test_a_job_that_slurm_refuses_says_why_it_waits(settings: Settings) -> None:
     refused = replace(settings, cluster_sbatch="--account=x --partition=nowhere")
     job = submit(lambda: None, name="a", settings=refused)
@@ -161,12 +167,14 @@ def test_a_job_that_slurm_refuses_says_why_it_waits(settings: Settings) -> None:
     job.cancel()
 
 
+@pytest.mark.system
 def test_where_slurm_is_not_installed_the_engine_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(EngineUnavailable, match="Slurm: scontrol cannot be run: No such file"):
         SlurmEngine("c").nodes()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("text", "options"),
     [
@@ -179,12 +187,14 @@ def test_options_are_those_of_a_shell(text: str, options: list[str]) -> None:
     assert options_in(text) == options
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("text", ["'", "--nodes=2", "-N", "--gpus-per-node=4", "--output=x"])
 def test_options_of_which_a_job_has_its_own_are_refused(text: str) -> None:
     with pytest.raises(InvalidValue, match="`cluster_sbatch` "):
         options_in(text)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("resources", "gpus"),
     [
@@ -199,6 +209,7 @@ def test_gpus_are_counted_whatever_they_are(resources: str, gpus: int) -> None:
     assert gpus_in(resources) == gpus
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("told", "node"),
     [

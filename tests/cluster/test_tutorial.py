@@ -35,6 +35,7 @@ def home(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     end(load(socket=settings.socket))
 
 
+@pytest.mark.system
 def test_its_commands_run_in_order_and_end_as_it_says(home: Path) -> None:
     (program,) = blocks("python")
     (home / "train.py").write_text(program)

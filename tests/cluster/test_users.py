@@ -16,6 +16,8 @@ from jupyter_gpushare.cluster.program import ENGINES
 from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.settings import load
 
+pytestmark = pytest.mark.system
+
 HERE = Path(__file__).parent
 SERVICE = "daemon"
 # The line of docs/how-to/jobs.md; Slurm is found by a variable here, and not in /etc.

@@ -24,6 +24,8 @@ from . import (  # noqa: F401  their rows
 from .matrix import ROWS, Matrix, Outcome, Row, load
 from .scene import Scene
 
+pytestmark = pytest.mark.system
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "reliability.md"
 
 

@@ -31,6 +31,7 @@ def test_the_corpus_breaks_nothing(name: str) -> None:
             raise AssertionError(f"{file.name} does") from error
 
 
+@pytest.mark.system
 @needs_atheris
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_fuzzer_finds_nothing(name: str, seconds: float, tmp_path: Path) -> None:

@@ -109,6 +109,7 @@ def joined(settings: Settings, name: str) -> Client:
     return client
 
 
+@pytest.mark.system
 def test_every_route_answers_as_described(server: str, seconds: float) -> None:
     """Whatever the request: there is no error that the description does not tell of, and none of
     the server's own."""

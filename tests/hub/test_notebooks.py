@@ -50,6 +50,7 @@ def value(kernels: Any, user: str, code: str, expression: str) -> Any:
     return eval(kernels.run(user, code, it=expression)["it"])
 
 
+@pytest.mark.system
 def test_each_notebook_is_its_users(hub: Any, shared: Any) -> None:
     hub.wait_for(lambda: set(hub.sessions()) == {"ada", "ben"})
     sessions = hub.sessions()
@@ -57,6 +58,7 @@ def test_each_notebook_is_its_users(hub: Any, shared: Any) -> None:
         assert sessions[user]["name"] == f"{user}.ipynb"
 
 
+@pytest.mark.system
 def test_each_server_shows_the_notebooks_of_all(hub: Any, shared: Any) -> None:
     for user in ("ada", "ben"):
         answer = hub.own_server("sessions", user, user)
@@ -65,6 +67,7 @@ def test_each_server_shows_the_notebooks_of_all(hub: Any, shared: Any) -> None:
         assert (viewer["user"], viewer["is_administrator"]) == (user, False)
 
 
+@pytest.mark.system
 def test_names_are_shown_to_users_that_the_rules_allow(hub: Any, shared: Any) -> None:
     """The service asks the broker with each visitor's own token."""
     names = {
@@ -76,11 +79,13 @@ def test_names_are_shown_to_users_that_the_rules_allow(hub: Any, shared: Any) ->
     assert names["tess"] == names["admin"] == {"ada": "ada.ipynb", "ben": "ben.ipynb"}
 
 
+@pytest.mark.system
 def test_no_user_speaks_with_the_server_of_another(hub: Any, shared: Any) -> None:
     assert hub.own_server("state", "ada", "ben").status == 403
     assert hub.own_server("report", "ada", "ben").status == 403
 
 
+@pytest.mark.system
 def test_a_user_without_the_scope_does_not_share(hub: Any, shared: Any) -> None:
     shared.run("eve", "%load_ext jupyter_gpushare")
     with pytest.raises(hub.CellFailed, match="custom:gpushare:read"):
@@ -88,6 +93,7 @@ def test_a_user_without_the_scope_does_not_share(hub: Any, shared: Any) -> None:
     assert "eve" not in hub.sessions()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("user", ["ada", "eve"])
 def test_the_token_of_a_server_has_the_permissions_of_its_user(
     hub: Any, shared: Any, user: str
@@ -98,6 +104,7 @@ def test_the_token_of_a_server_has_the_permissions_of_its_user(
     assert hub.ask(path, token).status == (200 if user == "ada" else 403)
 
 
+@pytest.mark.system
 def test_the_owner_changes_a_notebook_and_no_other_student_does(hub: Any, shared: Any) -> None:
     ada = hub.sessions()["ada"]["id"]
     assert hub.service(f"sessions/{ada}", "ben", "PATCH", {"weight": 9}).status == 403
@@ -115,17 +122,20 @@ FORGERIES = {
 }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("forgery", FORGERIES.values(), ids=FORGERIES)
 def test_a_kernel_is_unknown_without_the_hubs_word(hub: Any, shared: Any, forgery: str) -> None:
     assert value(shared, "ben", GREET, forgery) in ("unidentified", "not_permitted")
 
 
+@pytest.mark.system
 def test_a_kernel_cannot_say_that_it_is_another_user(hub: Any, shared: Any) -> None:
     forged = GREET + "os.environ['JUPYTERHUB_USER'] = os.environ['USER'] = 'ada'\n"
     who = value(shared, "ben", forged, "said(token=os.environ['JUPYTERHUB_API_TOKEN'])")
     assert who == ("ben", False)
 
 
+@pytest.mark.system
 def test_a_ticket_opens_one_connection(hub: Any, shared: Any) -> None:
     once = GREET + (
         "from jupyter_gpushare.wire import credentials\n"
@@ -136,6 +146,7 @@ def test_a_ticket_opens_one_connection(hub: Any, shared: Any) -> None:
     assert second == "not_permitted"
 
 
+@pytest.mark.system
 def test_a_kernel_cannot_touch_the_notebook_of_another(hub: Any, shared: Any) -> None:
     """It cannot take its session by opening it anew either."""
     ada = hub.sessions()["ada"]["id"]
@@ -185,12 +196,14 @@ def go_on(hub: Any, kernels: Any, before: Any) -> None:
     hub.wait_for(have_more)
 
 
+@pytest.mark.system
 def test_a_killed_broker_comes_back_with_all_sessions(hub: Any, shared: Any, before: Any) -> None:
     killed = hub.kill("broker")
     hub.wait_for(lambda: hub.broker() not in (None, killed))
     go_on(hub, shared, before)
 
 
+@pytest.mark.system
 def test_a_killed_proxy_costs_no_notebook(hub: Any, shared: Any, before: Any) -> None:
     broker = hub.broker()
     hub.kill("proxy")

@@ -49,6 +49,7 @@ def test_an_admin_chooses_the_policy_there(hub: Any, visit: Any) -> None:
         hub.wait_for(lambda policy=policy: hub.service("policy", "ada").json["policy"] == policy)
 
 
+@pytest.mark.system
 def test_a_student_sees_the_same_and_no_button_that_is_refused(hub: Any, visit: Any) -> None:
     page = visit("ada")
     assert page.get_by_text("Policy fair").count() == 1

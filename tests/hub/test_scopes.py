@@ -16,6 +16,8 @@ from jupyter_gpushare_server.openapi import document
 
 from .conftest import ask
 
+pytestmark = pytest.mark.system
+
 READS = sorted(
     path.lstrip("/")
     for path, verbs in document()["paths"].items()

@@ -33,6 +33,7 @@ def step(width=4):
 # --- ends -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("end", ["pass", "1 / 0", "raise SystemExit"], ids=["ok", "error", "exit"])
 def test_a_cell_gives_the_turn_back_however_it_ends(
     notebook: Any, wait_until: Callable[..., Any], end: str
@@ -43,6 +44,7 @@ def test_a_cell_gives_the_turn_back_however_it_ends(
     wait_until(lambda states: states == {"train.ipynb": "idle"})
 
 
+@pytest.mark.system
 def test_a_silent_cell_gives_the_turn_back_too(
     notebook: Any, wait_until: Callable[..., Any]
 ) -> None:
@@ -53,6 +55,7 @@ def test_a_silent_cell_gives_the_turn_back_too(
     wait_until(lambda states: states == {"train.ipynb": "idle"})
 
 
+@pytest.mark.system
 def test_an_awaiting_cell_gives_the_turn_back_too(
     notebook: Any, wait_until: Callable[..., Any]
 ) -> None:
@@ -72,6 +75,7 @@ sys.settrace(interrupt)
 """
 
 
+@pytest.mark.system
 def test_a_second_interrupt_does_not_keep_the_turn(
     notebook: Any, wait_until: Callable[..., Any]
 ) -> None:
@@ -82,6 +86,7 @@ def test_a_second_interrupt_does_not_keep_the_turn(
     assert notebook.run("print(sys.gettrace())").stdout == "None\n", "nothing was interrupted"
 
 
+@pytest.mark.system
 def test_an_interrupted_training_gives_the_turn_back(
     notebook: Any, wait_until: Callable[..., Any]
 ) -> None:
@@ -111,6 +116,7 @@ def test_an_interrupted_wait_stops_at_once_and_the_next_cell_works(
     assert notebook.run(TURN + "print('mine')").stdout == "mine\n"
 
 
+@pytest.mark.system
 def test_the_traceback_of_a_failing_training_shows_only_the_user_and_torch(notebook: Any) -> None:
     notebook.run("%gpushare on")
     notebook.run(TRAIN)
@@ -141,6 +147,7 @@ def test_a_restarted_kernel_frees_its_memory(notebook: Any, wait_until: Callable
     wait_until(lambda states: not states)
 
 
+@pytest.mark.system
 def test_a_kernel_that_shuts_down_frees_its_memory(
     notebook: Any, wait_until: Callable[..., Any]
 ) -> None:
@@ -180,6 +187,7 @@ def test_a_cell_that_shares_for_itself_may_end_sharing_for_good(notebook: Any) -
     assert "GPU sharing is off" in notebook.run("%gpushare status").text
 
 
+@pytest.mark.system
 def test_sharing_of_a_failing_cell_ends_with_it(
     notebook: Any, wait_until: Callable[..., Any]
 ) -> None:
@@ -212,6 +220,7 @@ def execute(*cells: str) -> Any:
     return NotebookClient(notebook, timeout=240, kernel_name="python3").execute()
 
 
+@pytest.mark.system
 def test_nbclient_runs_a_sharing_notebook(
     settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sessions: Callable[[], Any]
 ) -> None:
@@ -221,6 +230,7 @@ def test_nbclient_runs_a_sharing_notebook(
     assert not sessions()
 
 
+@pytest.mark.system
 def test_the_status_of_a_notebook_survives_its_export(
     settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ LINES = {
 }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("line", LINES)
 def test_the_words_that_fit_are_candidates(neighbour: Any, line: str) -> None:
     fragment, found = completion.candidates(line)

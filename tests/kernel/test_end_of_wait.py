@@ -11,6 +11,8 @@ import pytest
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Cancel
 
+pytestmark = pytest.mark.system
+
 SETUP = """
 import jupyter_gpushare as gpushare
 import torch

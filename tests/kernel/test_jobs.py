@@ -59,6 +59,7 @@ def test_a_cell_becomes_a_job_with_what_it_reads(notebook: Any, jobs: Settings) 
     assert "done" in notebook.run("_").text or "done" in notebook.run("%gpushare jobs").text
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("code", "sentence"),
     [
@@ -78,6 +79,7 @@ def test_a_mistake_gets_one_sentence(notebook: Any, code: str, sentence: str) ->
     assert cell.stderr.count("\n") == 1
 
 
+@pytest.mark.system
 def test_a_job_is_shown_live_and_its_last_picture_says_how_it_ended(
     notebook: Any, jobs: Settings
 ) -> None:

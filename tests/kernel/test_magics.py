@@ -137,6 +137,7 @@ def train(steps):
 """
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "cells",
     [
@@ -155,6 +156,7 @@ def test_iterations_are_noticed_whichever_import_came_first(
     assert one(sessions).state == "idle"
 
 
+@pytest.mark.system
 def test_on_tells_whether_pytorch_is_there_yet(notebook: Any) -> None:
     assert "once torch is imported" in notebook.run("%gpushare on").text
     notebook.run("%gpushare off\nimport torch")
@@ -310,6 +312,7 @@ kept = net(x)
 """
 
 
+@pytest.mark.system
 def test_tidy_tells_what_each_thing_has_held(notebook: Any) -> None:
     notebook.run("%gpushare on --device host")
     notebook.run(KEEPS + "kept.mean().backward()")

@@ -60,6 +60,7 @@ def test_a_question_mark_lists_the_commands(notebook: Any) -> None:
         assert command in page["data"]["text/plain"]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", ["lr 1/2", "<b>x</b>"])
 def test_a_name_that_is_given_by_hand_is_kept_whole(
     notebook: Any, sessions: Callable[[], Any], name: str

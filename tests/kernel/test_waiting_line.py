@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 LOOP = """
 import jupyter_gpushare as gpushare
 for turn in range({turns}):
@@ -38,6 +40,7 @@ def test_a_cell_that_does_not_wait_has_no_line(notebook: Any, neighbour: Any) ->
     assert cell.shown() == []
 
 
+@pytest.mark.system
 def test_the_line_is_updated_while_it_waits(notebook: Any, neighbour: Any) -> None:
     notebook.run("%gpushare on")
     neighbour.take()
@@ -48,6 +51,7 @@ def test_the_line_is_updated_while_it_waits(notebook: Any, neighbour: Any) -> No
     assert len(cell.shown()) == 1
 
 
+@pytest.mark.system
 def test_several_waits_of_a_cell_are_summed_up_in_one_line(notebook: Any, neighbour: Any) -> None:
     notebook.run("%gpushare on")
     neighbour.take()
@@ -63,6 +67,7 @@ def test_several_waits_of_a_cell_are_summed_up_in_one_line(notebook: Any, neighb
     assert "for the device, in 2 waits." in cell.shown("update_display_data")[-1]
 
 
+@pytest.mark.system
 def test_the_next_cell_has_a_line_of_its_own(notebook: Any, neighbour: Any) -> None:
     notebook.run("%gpushare on")
     for _ in range(2):
@@ -73,6 +78,7 @@ def test_the_next_cell_has_a_line_of_its_own(notebook: Any, neighbour: Any) -> N
         assert "in 2 waits" not in notebook.finish().shown("update_display_data")[-1]
 
 
+@pytest.mark.system
 def test_a_thread_of_the_user_can_wait_too(notebook: Any, neighbour: Any) -> None:
     notebook.run("%gpushare on")
     neighbour.take()
@@ -84,6 +90,7 @@ def test_a_thread_of_the_user_can_wait_too(notebook: Any, neighbour: Any) -> Non
     assert notebook.finish().stdout == "mine\n"
 
 
+@pytest.mark.system
 def test_training_continues_where_nothing_can_be_shown(notebook: Any, neighbour: Any) -> None:
     notebook.run("%gpushare on")
     notebook.run("def gone(*a, **k): raise OSError('no front end')")

@@ -162,6 +162,7 @@ def beside(name: str, seed: int, line: Line, directory: Path) -> Bits:
     return training.bits()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", ["cnn", "transformer"])
 @pytest.mark.usefixtures("lane")
 def test_two_trainings_at_once_are_the_same_bit_by_bit_in_no_more_than_the_lane(

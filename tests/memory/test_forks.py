@@ -99,6 +99,7 @@ def is_whole(kept: list[torch.Tensor], directory: Path) -> bool:
     return good and Lane.promote() == 0 and Pager.is_valid() == ""
 
 
+@pytest.mark.system
 def test_a_fork_in_the_middle_of_everything_leaves_no_lock_taken(
     crowd: Crowd, tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ def test_training_is_the_same_bit_by_bit_and_soon_promotes_nothing(
     assert overflows(after) == overflows(before)
 
 
+@pytest.mark.system
 def test_two_threads_of_computing_change_nothing(lane: SharedLane) -> None:
     torch.set_num_threads(2)
     assert of_cnn(lane.iteration) == of_cnn(contextlib.nullcontext)

@@ -91,6 +91,7 @@ def memory_of(kind: str) -> int:
         return next(int(line.split()[1]) << 10 for line in rollup if line.startswith(f"{kind}:"))
 
 
+@pytest.mark.system
 def test_training_continues_to_the_last_bit_after_a_thousand_page_outs() -> None:
     def out_and_in() -> None:
         page_out()
@@ -207,6 +208,7 @@ def test_memory_that_is_freed_while_it_is_out_is_gone_and_can_be_used_again() ->
     assert all(bool((tensor == 7).all()) for tensor in again)
 
 
+@pytest.mark.system
 def test_many_tensors_go_out_and_leave_mappings_for_others() -> None:
     kept = [torch.full((1 << 14,), float(number)) for number in range(10_000)]
     for _ in range(3):
@@ -351,6 +353,7 @@ mover.join()
     )
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_a_fault_of_the_program_ends_it_as_before(order: str) -> None:
     enable = "import faulthandler; faulthandler.enable()\n"

@@ -115,6 +115,7 @@ def named(rows: list[Row]) -> list[object]:
     ]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("model", "of", "search"), named(QUICK))
 def test_nothing_goes_wrong_in_the_smallest_models(
     model: str, of: tuple[str, ...], search: tuple[str, ...], tmp_path: Path

@@ -18,6 +18,8 @@ from jupyter_gpushare.wire.messages import (
     Request,
 )
 
+pytestmark = pytest.mark.system
+
 SECONDS = 60.0
 SHARE = "%load_ext jupyter_gpushare\n%gpushare on --device host --name kernel"
 HANG = """

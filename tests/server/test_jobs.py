@@ -70,6 +70,7 @@ async def test_no_service_is_started_to_look_where_no_job_was_submitted(
     assert not cluster_socket_path(cluster).exists()
 
 
+@pytest.mark.system
 async def test_a_job_is_seen_and_cancelled(api: Any, start: Start) -> None:
     job = await asyncio.to_thread(start, WAITS, gpus=3)
     await asyncio.to_thread(until, lambda: job.log().count("begun") == 2)  # on each node
@@ -90,6 +91,7 @@ async def test_a_job_is_seen_and_cancelled(api: Any, start: Start) -> None:
     assert [(view["id"], view["state"]) for view in body["jobs"]] == [(job.id, "cancelled")]
 
 
+@pytest.mark.system
 async def test_a_job_whose_directory_is_made_is_submitted(api: Any, cluster: Settings) -> None:
     wish = made(cluster, [sys.executable, "-c", "print('done')"], Wanted(name="train"), {})
     given = {"id": wish.id, "directory": wish.directory, "gpus": 2}
@@ -109,6 +111,7 @@ async def test_a_job_whose_directory_is_made_is_submitted(api: Any, cluster: Set
         assert (status, sentence in body["message"]) == (expected, True), body
 
 
+@pytest.mark.system
 async def test_a_service_that_was_killed_is_asked_again(api: Any, start: Start) -> None:
     job = await asyncio.to_thread(start, WAITS)
     _, before = await api("jobs")
@@ -142,6 +145,7 @@ async def test_what_cannot_be_meant_is_refused_in_a_sentence(api: Any, start: St
         assert "none" in body["message"]
 
 
+@pytest.mark.system
 async def test_jobs_and_nodes_are_in_the_metrics(jp_fetch: Any, api: Any, start: Start) -> None:
     job = await asyncio.to_thread(start, WAITS, gpus=3)
     await asyncio.to_thread(start, WAITS, gpus=2)
@@ -178,6 +182,7 @@ def test_metrics_find_the_service_that_follows_one_that_was_killed(
     assert [view.id for view in watch.view.jobs] == [job.id]
 
 
+@pytest.mark.system
 def test_metrics_do_not_keep_a_service_without_jobs(cluster: Settings, start: Start) -> None:
     watch = JobsWatch(Jobs(cluster))
     watch.look()

@@ -262,6 +262,7 @@ async def test_the_command_line_in_a_terminal_of_the_hub_is_let_in(
     assert "host" in done.stdout
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 async def test_kernels_come_back_to_the_next_broker_with_new_tickets(
     hub_broker: Any, extension: Any, http_server: Any, shown: Any, number: int
@@ -397,6 +398,7 @@ def make_old(path: Path) -> None:
     os.utime(path, (time.time() - 3600,) * 2)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_server_that_is_ended_leaves_no_socket_behind(
     serve: Callable[[], subprocess.Popen[bytes]], socket_directory: Path, number: int
@@ -408,6 +410,7 @@ def test_a_server_that_is_ended_leaves_no_socket_behind(
     assert not list(socket_directory.glob("gpushare-*"))
 
 
+@pytest.mark.system
 def test_the_next_server_removes_what_a_killed_one_has_left(
     serve: Callable[[], subprocess.Popen[bytes]], socket_directory: Path
 ) -> None:

@@ -78,6 +78,7 @@ def shares(
     raise AssertionError("unreachable: watch ends by an exception")
 
 
+@pytest.mark.system
 def test_equal_notebooks_get_equal_time_and_a_late_comer_no_more(
     settings: Settings, trainer: Callable[..., None]
 ) -> None:
@@ -89,6 +90,7 @@ def test_equal_notebooks_get_equal_time_and_a_late_comer_no_more(
     )
 
 
+@pytest.mark.system
 def test_weights_share_out_the_time_of_a_user(
     settings: Settings, trainer: Callable[..., None]
 ) -> None:
@@ -99,6 +101,7 @@ def test_weights_share_out_the_time_of_a_user(
     )
 
 
+@pytest.mark.system
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as several users, as a hub does")
 def test_time_is_shared_over_users_first_and_notebooks_second(
     settings: Settings, trainer: Callable[..., None]
@@ -110,6 +113,7 @@ def test_time_is_shared_over_users_first_and_notebooks_second(
     assert found["alone"] == pytest.approx(1 / 2, abs=0.1)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "policy", ["fair", *(pytest.param(name, marks=thorough) for name in ("las", "srtf", "pack"))]
 )
@@ -138,6 +142,7 @@ def grab(settings: Settings, uid: int) -> None:
         session.close()
 
 
+@pytest.mark.system
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as several users, as a hub does")
 @pytest.mark.parametrize(
     "policy",

@@ -13,6 +13,8 @@ from jupyter_gpushare.client.memory import WholeProcess
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.settings import Settings
 
+pytestmark = pytest.mark.system
+
 SECONDS = 60.0
 
 

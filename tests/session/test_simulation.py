@@ -84,6 +84,7 @@ def simulated(policy: str) -> list[str]:
     return sorted(ended, key=ended.__getitem__)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "policy",
     [

@@ -79,6 +79,7 @@ def run(session: Session, failed: list[BaseException]) -> None:
         failed.append(error)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("trouble", ["descriptors", "log"])
 def test_the_keeper_restores_the_connection_while_a_cell_computes(
     settings: Settings,

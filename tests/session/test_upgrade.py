@@ -99,6 +99,7 @@ def kill(settings: Settings) -> None:
         os.kill(client.welcome.pid, signal.SIGKILL)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("end", [stop_by_signal, stop_by_message, kill])
 def test_a_waiting_session_is_not_granted_before_the_holder_has_come_back(
     settings: Settings, end: Callable[[Settings], None]

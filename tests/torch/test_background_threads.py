@@ -111,6 +111,7 @@ def run(program: str, *arguments: int) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("layers", "times"),
     [
@@ -131,5 +132,6 @@ def test_tensors_are_found_beside_a_backward_of_another_thread() -> None:
     run(TRAINING + LOOKING, 2, 300)
 
 
+@pytest.mark.system
 def test_finding_tensors_does_not_disturb_an_object_that_another_thread_makes() -> None:
     run(TRAINING + HALF_MADE, 2, 200)

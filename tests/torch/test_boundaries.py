@@ -362,6 +362,7 @@ def compiled_in_place(model, backend):
     return model
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("compiled", [compiled_by_torch, compiled_in_place])
 def test_a_compiled_module_is_compiled_once_and_noticed(shared, turns, compilations, compiled):
     def train():

@@ -188,6 +188,7 @@ def test_the_self_test_passes_here():
     assert Memory().how == counters.CountedStorages.how
 
 
+@pytest.mark.system
 def test_a_meter_finds_all_tensors_from_before_it():
     live, expected = alone("""
 import torch
@@ -208,6 +209,7 @@ print(4 * (100 * 50 + 50) * 4 + 2 * 4)  # weights, gradients, two moments; and t
     assert live == expected
 
 
+@pytest.mark.system
 def test_gradients_that_python_never_read_are_counted_after_the_first_step():
     gradients, counted = alone("""
 import torch

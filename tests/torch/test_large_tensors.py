@@ -180,6 +180,7 @@ def test_a_training_that_outgrows_the_device_continues_and_is_told_once(
     assert "the device has 192" in told
 
 
+@pytest.mark.system
 def test_a_training_that_outgrew_the_device_waits_for_others_and_continues(
     session: Session, iterate: Callable[[], None], settings: Settings
 ) -> None:

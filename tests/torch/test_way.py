@@ -137,6 +137,7 @@ def test_an_iteration_passes_these_functions_in_this_order(calls: list[str], nam
     assert missing(ours, calls) == []
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", POINTS)
 def test_a_switch_passes_these_functions_of_a_session_in_this_order(
     switch: list[str], name: str
@@ -152,6 +153,7 @@ def of_the_broker(way: list[str]) -> list[str]:
     return [re.sub(r"^Host\.", "C++ ", function) for function in ours]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", POINTS)
 def test_each_of_these_functions_of_the_broker_calls_the_next_one_itself(
     calls_of_the_broker: Path, switch: list[str], name: str

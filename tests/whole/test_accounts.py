@@ -58,6 +58,7 @@ def kill_broker(settings: Settings) -> int:
         return client.welcome.pid
 
 
+@pytest.mark.system
 def test_a_turn_that_outlives_its_broker_is_counted_once_and_whole(
     settings: Settings, session: Session
 ) -> None:
@@ -90,6 +91,7 @@ def test_usage_until_the_end_is_kept_when_broker_and_session_end(
     assert stat.S_IMODE(Path(settings.accounts).stat().st_mode) == 0o600
 
 
+@pytest.mark.system
 def test_a_broker_whose_accounts_cannot_be_kept_serves_all_the_same(settings: Settings) -> None:
     Path(settings.accounts).write_text("no database" * 1000)
     session = Session(settings, name="cnn.ipynb")

@@ -123,6 +123,7 @@ def test_two_trainings_at_once_come_to_what_they_come_to_alone_in_no_more_than_t
     assert sum(lane_memories(look().broker.pid)) <= width
 
 
+@pytest.mark.system
 def test_the_curve_of_a_training_is_told_and_is_the_same_in_turns_and_beside_another(
     train: Callable[[str], Party], watched: Callable[[], Watch], look: Callable[[], Snapshot]
 ) -> None:
@@ -146,6 +147,7 @@ def test_the_curve_of_a_training_is_told_and_is_the_same_in_turns_and_beside_ano
     assert all(0.5 * EPHEMERAL <= curve.peak_bytes <= EPHEMERAL for curve in curves())
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("which", ["elder", "younger"])
 def test_a_training_that_is_killed_in_an_iteration_costs_the_other_one_nothing(
     which: str,
@@ -172,6 +174,7 @@ def test_a_training_that_is_killed_in_an_iteration_costs_the_other_one_nothing(
     assert not any(watch.above for watch in watches)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("which", ["elder", "younger"])
 def test_a_training_that_is_stopped_holds_up_no_longer_than_it_is_stopped(
     which: str,
@@ -192,6 +195,7 @@ def test_a_training_that_is_stopped_holds_up_no_longer_than_it_is_stopped(
     assert watch.above == 0
 
 
+@pytest.mark.system
 def test_two_trainings_go_on_without_their_broker_and_take_turns_under_the_next_one(
     train: Callable[[str], Party],
     alone: Alone,
@@ -211,6 +215,7 @@ def test_two_trainings_go_on_without_their_broker_and_take_turns_under_the_next_
     assert watch.above == 0
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("trainings", [3], indirect=True)
 def test_a_third_training_waits_for_one_of_the_ends_and_gets_its_turns(
     train: Callable[[str], Party],

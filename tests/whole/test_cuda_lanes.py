@@ -123,6 +123,7 @@ def train_together(*notebooks: Notebook, iterations: int = 20) -> None:
         each.end()
 
 
+@pytest.mark.system
 def test_sessions_have_the_same_chunks_in_turn_and_the_broker_keeps_them(
     notebook: Callable[..., Notebook], broker_pid: int
 ) -> None:
@@ -140,6 +141,7 @@ def test_sessions_have_the_same_chunks_in_turn_and_the_broker_keeps_them(
     assert len(chunks_of(first.pid)) == len(chunks_of(second.pid)) == 4 + 1
 
 
+@pytest.mark.system
 def test_the_larger_one_s_chunks_are_added_and_given_back_when_it_leaves(
     notebook: Callable[..., Notebook], broker_pid: int
 ) -> None:
@@ -154,6 +156,7 @@ def test_the_larger_one_s_chunks_are_added_and_given_back_when_it_leaves(
     assert len(chunks_of(small.pid)) == 4 + 1
 
 
+@pytest.mark.system
 def test_an_idle_session_releases_chunks_of_a_lane_that_shrinks(
     notebook: Callable[..., Notebook], broker_pid: int
 ) -> None:
@@ -181,6 +184,7 @@ def test_survivors_of_a_turn_are_their_owner_s_alone(notebook: Callable[..., Not
     assert len(chunks_of(keeper.pid) - chunks_of(other.pid)) == 1
 
 
+@pytest.mark.system
 def test_a_killed_holder_leaves_the_lane_to_the_others(
     notebook: Callable[..., Notebook], sessions: Callable[[], dict[str, SessionView]]
 ) -> None:
@@ -195,6 +199,7 @@ def test_a_killed_holder_leaves_the_lane_to_the_others(
     until(lambda: len(chunks_of(other.pid)) == 4 + 1)
 
 
+@pytest.mark.system
 def test_training_continues_when_the_broker_is_killed(
     notebook: Callable[..., Notebook], broker_pid: int, look: Callable[[], Snapshot]
 ) -> None:
@@ -213,6 +218,7 @@ def test_training_continues_when_the_broker_is_killed(
     assert chunks_of(first.pid) & chunks_of(second.pid) == chunks_of(new)
 
 
+@pytest.mark.system
 def test_an_idle_session_is_paged_out_for_others_and_comes_back_before_its_cell(
     notebook: Callable[..., Notebook], sessions: Callable[[], dict[str, SessionView]]
 ) -> None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .conftest import Notebook
     from .scribbler import Scribbler
 
+pytestmark = pytest.mark.system
+
 MIB = 1 << 20
 # Continues the training, on batches of this number of rows.
 TRAIN = """

@@ -23,6 +23,8 @@ from .test_paging import ADDRESSES, MODEL, TELL, TRAIN, alone, pages
 if TYPE_CHECKING:
     from .conftest import Notebook
 
+pytestmark = pytest.mark.system
+
 __all__ = ["alone", "pages"]  # fixtures
 RULES = "[idle]\ngive_back_caches_after = 0.5\nrelease_after = 1\n"
 SECONDS = 60.0

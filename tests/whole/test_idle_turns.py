@@ -22,6 +22,8 @@ from .scribbler import Scribbler
 if TYPE_CHECKING:
     from ..faults.scene import Nursery, Party
 
+pytestmark = pytest.mark.system
+
 SECONDS = 120
 TURN_SECONDS = 20.0  # a quarter of a second after the quantum is promised: benchmarks/idle_turn.py
 

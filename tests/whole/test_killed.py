@@ -106,6 +106,7 @@ class Victim:
         return b")" not in read_to(self._output, b".")
 
 
+@pytest.mark.system
 def test_a_process_that_is_killed_in_promotion_costs_its_neighbours_nothing(
     victims: subprocess.Popen[bytes],
     ours: Notebook,

@@ -170,6 +170,7 @@ begun.wait()
 """
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("cell", "tell"),
     [

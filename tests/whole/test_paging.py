@@ -34,6 +34,8 @@ from .conftest import last_json
 if TYPE_CHECKING:
     from .conftest import Notebook
 
+pytestmark = pytest.mark.system
+
 BUILD = Path(__file__).parents[2] / "build"
 CAPACITY = 100 << 20  # one of the notebooks fits, two do not
 MODEL = """

@@ -14,6 +14,8 @@ import pytest
 from jupyter_gpushare.client.session import JOINED
 from jupyter_gpushare.settings import Settings
 
+pytestmark = pytest.mark.system
+
 SECONDS = 120
 
 MEMBER = """

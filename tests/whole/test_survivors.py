@@ -13,6 +13,8 @@ from jupyter_gpushare.wire.snapshot import SessionView
 if TYPE_CHECKING:
     from .conftest import Notebook
 
+pytestmark = pytest.mark.system
+
 CAPACITY = 100 << 20
 MODEL = """
 import torch

@@ -15,6 +15,8 @@ from jupyter_gpushare.settings import Settings
 from .cases import LARGE, MODEL, RESULT
 from .conftest import Notebook, last_json, results_alone
 
+pytestmark = pytest.mark.system
+
 SECONDS = 60.0
 
 LATE_ANSWER = """

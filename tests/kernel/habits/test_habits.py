@@ -25,6 +25,8 @@ from .stage import Stage, plain_kernel, stage
 from .threads import THREADS
 from .tools import TOOLS
 
+pytestmark = pytest.mark.system
+
 HABITS = BODIES | LOOPS | FEATURES | CELLS | THREADS | PROCESSES | TOOLS
 # Habits that allocate in their own way, where allocators and huge pages differ most.
 ALLOCATING = (

@@ -49,6 +49,7 @@ def needed(memory: Memory, kind: str, steps: int = 6) -> list[int]:
     return needs[1:]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", ["cnn", "mlp"])
 @pytest.mark.parametrize("part", [pytest.param(0.8, marks=pytest.mark.thorough), 0.6, 0.4])
 def test_an_iteration_takes_no_more_than_its_size(
@@ -62,6 +63,7 @@ def test_an_iteration_takes_no_more_than_its_size(
     assert max(needs[-3:]) <= size
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", ["cnn", "mlp"])
 def test_every_option_is_held(kind: str, squeezed: Squeezed) -> None:
     with squeezed.automatically():
@@ -315,6 +317,7 @@ def steps_of(*layers: torch.nn.Module, batch: int, width: int) -> Callable[[], N
     return step
 
 
+@pytest.mark.system
 def test_iterations_of_two_kinds_by_turns_need_no_more_than_the_larger_one(
     squeezed: Squeezed,
 ) -> None:

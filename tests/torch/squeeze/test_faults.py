@@ -463,6 +463,7 @@ with squeezed.to(1, 0.0):
 """
 
 
+@pytest.mark.system
 def test_a_killed_process_leaves_no_file(tmp_path: Path) -> None:
     code = KILLED.format(root=str(ROOT), directory=str(tmp_path / "pages"))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

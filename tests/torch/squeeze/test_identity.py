@@ -27,6 +27,7 @@ WAYS = {
 THOROUGH = [pytest.param(way, marks=pytest.mark.thorough) for way in ("both", "half of it")]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", ["made anew", "moved", *THOROUGH])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_the_results_are_the_same_to_the_last_bit(
@@ -41,6 +42,7 @@ def test_the_results_are_the_same_to_the_last_bit(
     assert torch._C._len_torch_dispatch_stack() == 0
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_the_results_are_the_same_where_no_recipes_are_noted(
     program: Program, squeezed: Squeezed, monkeypatch: pytest.MonkeyPatch
@@ -53,6 +55,7 @@ def test_the_results_are_the_same_where_no_recipes_are_noted(
     assert squeezed.squeeze.cache.dropped == 0
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "size", [64 << 10, pytest.param(1 << 40, marks=pytest.mark.thorough)], ids=["crossed", "far"]
 )

@@ -82,6 +82,7 @@ def shared(settings: Settings, **options: Any) -> Iterator[Session]:
         sharing.stop()
 
 
+@pytest.mark.system
 @pytest.mark.unsqueezed("the size that the broker chooses")
 def test_what_does_not_fit_the_device_is_squeezed_and_trains_the_same(
     settings: Settings, replaced: Callable[[int], Settings]
@@ -148,6 +149,7 @@ def test_a_session_squeezes_to_a_size(settings: Settings) -> None:
         assert is_same(run(program), stock)
 
 
+@pytest.mark.system
 def test_an_admin_sets_what_the_files_of_all_notebooks_may_have(settings: Settings) -> None:
     stock, told = run(program), []
     with shared(msgspec.structs.replace(settings, all_page_files_bytes=MIB), squeeze="1 MiB") as it:
