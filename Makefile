@@ -19,6 +19,9 @@ SANITIZED_TESTS := tests/core tests/memory tests/torch tests/session/test_sessio
 # Each of two processes has a file of tests at a time, in their order.
 TWO_AT_A_TIME := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 WITH_SYSTEM := -m 'not thorough'
+# Searches by Hypothesis, which draw other examples in each `make faults`.
+SEARCHES := tests/model tests/core tests/broker/test_gang_sessions.py tests/cluster/test_jobs.py \
+  tests/memory/test_block_allocator.py
 # The C++ tests that the thread sanitizer has in `make test`; in `make faults` it has all.
 THREADED := *thread*
 THREADED_PARTS := memory cuda handoff
@@ -95,7 +98,7 @@ sanitizers: $(TOOLS)  ## compile the C++ tests with the sanitizers that test-cpp
 	MAKEFLAGS= nice cmake --build build/sanitize-thread --target $(THREADED_PARTS:=_test)
 
 test-cpp: sanitizers  ## the C++ tests under the address, undefined-behaviour and thread sanitizers
-	ctest --test-dir build/sanitize-address --output-on-failure
+	ctest --test-dir build/sanitize-address --output-on-failure --parallel 2
 	for part in $(THREADED_PARTS); do \
 	  build/sanitize-thread/tests/$${part}_test --test-case='$(THREADED)' || exit; \
 	done
@@ -142,10 +145,10 @@ $(CUDA_MADE): $(CUDA_INSTALLED) $(wildcard tests/fake_driver/* tests/cuda/stand_
 
 faults: $(INSTALLED)  ## hours: every test in all its kinds; break what can break: docs/results/reliability.md
 	$(BIN)/pytest $(WITH_SYSTEM) tests/faults --reliability docs/results/reliability.md
-	$(BIN)/pytest $(TWO_AT_A_TIME) -m thorough
+	$(BIN)/pytest $(TWO_AT_A_TIME) -m thorough --hypothesis-profile=faults
 	$(BIN)/pytest $(TWO_AT_A_TIME) $(WITH_SYSTEM) --squeeze-to-floor tests/torch tests/session tests/kernel
 	$(BIN)/pytest $(WITH_SYSTEM) tests/fuzz --fuzz-seconds 600
-	$(BIN)/pytest $(WITH_SYSTEM) tests/model --hypothesis-profile=faults
+	$(BIN)/pytest $(WITH_SYSTEM) $(SEARCHES) --hypothesis-profile=faults
 	GPUSHARE_TEST_PATHS=10 $(MAKE) test-cpp THREADED='*' THREADED_PARTS='core simulation memory cuda handoff'
 	$(MAKE) test-bindings
 	$(MAKE) test-cuda

@@ -30,9 +30,8 @@ def main() -> None:
             begin = time.monotonic()
             names = failures_of_run(FOLDER / f"{number}.xml", options)
             failed.update(names)
-            print(
-                f"run {number}: {len(names)} failed, {time.monotonic() - begin:.0f} s", flush=True
-            )
+            seconds = time.monotonic() - begin
+            print(f"run {number}: {len(names)} failed, {seconds:.0f} s", flush=True)
     for name, times in failed.most_common():
         print(f"{name}: {times} of {count}")
     print(f"{len(failed)} tests failed at least once in {count} runs")

@@ -35,10 +35,7 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import try_connect
 from jupyter_gpushare.wire.messages import Shutdown
-from jupyter_gpushare.wire.snapshot import (
-    SessionView,
-    Snapshot,
-)
+from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
 from .progress import Progress
 
@@ -414,16 +411,29 @@ def sessions(look: Callable[[], Snapshot]) -> Callable[[], dict[str, SessionView
 
 
 def end_broker(settings: Settings) -> None:
-    """End the broker of `settings` if there is one; one that does not respond is killed."""
+    """End the broker of `settings` if there is one; one that does not respond is killed, and so is
+    one that a client has just started and that does not listen yet."""
     try:
         with Client.connect(settings, "tests", start=False) as client:
             pid = client.welcome.pid
             client.ask(Shutdown())
     except GpuShareError:
         kill_owner(Path(settings.socket).with_suffix(".lock"))
-        return
-    with contextlib.suppress(ProcessLookupError):
-        wait_for_exit(pid)
+    else:
+        with contextlib.suppress(ProcessLookupError):
+            wait_for_exit(pid)
+    for process in brokers_of(settings):
+        process.kill()
+        process.wait()
+
+
+def brokers_of(settings: Settings) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if "jupyter_gpushare.broker" in process.cmdline() and (
+                process.environ().get("JUPYTER_GPUSHARE_SOCKET") == settings.socket
+            ):
+                yield process
 
 
 def kill_owner(lock: Path) -> None:

@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from .violations import ROOT, expect_none, named
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+BENCHMARKS = ROOT / "benchmarks"
+ENDS = "sys.exit(main())"
 PUBLISHING = [
     file for file in sorted(BENCHMARKS.glob("*.py")) if "import Figure, " in file.read_text()
 ]
@@ -36,8 +37,12 @@ def test_a_missed_promise_is_the_exit_status(tmp_path: Path) -> None:
     assert published(1.0, tmp_path) == (0, True)
 
 
-@pytest.mark.parametrize("file", PUBLISHING, ids=lambda file: file.stem)
-def test_a_benchmark_ends_with_the_status_of_its_promises(file: Path) -> None:
-    lines = file.read_text().splitlines()
-    assert lines[-1].strip() == "sys.exit(main())"
-    assert not [line for line in lines if line.strip().startswith("publish(")], "it is not returned"
+def test_a_benchmark_ends_with_the_status_of_its_promises() -> None:
+    lines = {named(file): file.read_text().splitlines() for file in PUBLISHING}
+    expect_none(f"{file}: ends otherwise" for file in lines if lines[file][-1].strip() != ENDS)
+    expect_none(
+        f"{file}:{number}: the status is not returned"
+        for file in lines
+        for number, line in enumerate(lines[file], 1)
+        if line.strip().startswith("publish(")
+    )

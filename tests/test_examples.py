@@ -14,7 +14,9 @@ import pytest
 
 from jupyter_gpushare.settings import Settings
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+from .violations import ROOT, expect_none
+
+EXAMPLES = ROOT / "examples"
 NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 FRAMEWORKS = {"jax": "JAX", "tensorflow": "TensorFlow", "cupy": "CuPy"}
 SHARING = ["%load_ext jupyter_gpushare", "%gpushare on"]
@@ -32,33 +34,34 @@ def test_there_are_three() -> None:
     assert [path.stem for path in NOTEBOOKS] == ["cnn", "mlp_gan", "transformer"]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_differs_from_plain_pytorch_by_one_cell(path: Path) -> None:
-    ours, *theirs = map(source, code_cells(path))
-    assert ours.splitlines() == SHARING
-    assert not [code for code in theirs if "gpushare" in code or "%" in code]
+def test_notebooks_differ_from_plain_pytorch_by_one_cell() -> None:
+    for path in NOTEBOOKS:
+        ours, *theirs = map(source, code_cells(path))
+        assert ours.splitlines() == SHARING, path
+        expect_none(f"{path.name}: {code}" for code in theirs if "gpushare" in code or "%" in code)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_committed_without_its_results(path: Path) -> None:
-    for cell in code_cells(path):
-        assert not cell["outputs"]
-        assert cell["execution_count"] is None
+def test_notebooks_are_committed_without_their_results() -> None:
+    expect_none(
+        f"{path.name}: {source(cell)}"
+        for path in NOTEBOOKS
+        for cell in code_cells(path)
+        if cell["outputs"] or cell["execution_count"] is not None
+    )
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_fetches_nothing(path: Path) -> None:
-    assert "://" not in path.read_text()
+def test_notebooks_fetch_nothing() -> None:
+    expect_none(path.name for path in NOTEBOOKS if "://" in path.read_text())
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_reads_bits_of_the_host_s_memory_alone(path: Path) -> None:
+def test_notebooks_read_bits_of_the_host_s_memory_alone() -> None:
     """The address of a tensor on a GPU means nothing to Python."""
-    whole = "\n".join(map(source, code_cells(path)))
-    read = set(re.findall(r"(\w+)\.data_ptr\(\)", whole))
-    assert read
-    for name in read:
-        assert re.search(rf"^{name} = .*\.cpu\(\)$", whole, re.MULTILINE), name
+    for path in NOTEBOOKS:
+        whole = "\n".join(map(source, code_cells(path)))
+        read = set(re.findall(r"(\w+)\.data_ptr\(\)", whole))
+        assert read, path
+        on_host = re.findall(r"^(\w+) = .*\.cpu\(\)$", whole, re.MULTILINE)
+        expect_none(f"{path.name}: {name}" for name in read - {*on_host})
 
 
 # --- other frameworks -----------------------------------------------------------------------------

@@ -17,10 +17,18 @@ import pytest
 
 from jupyter_gpushare import __version__
 
-ROOT = Path(__file__).resolve().parent.parent
+from .violations import ROOT, expect_none
+
 BIN = Path(sys.executable).parent
 LIKE_MAKE = {"cmake.define.GPUSHARE_WERROR": "ON"}
 PACKAGES = ("jupyter_gpushare", "jupyter_gpushare_kernel", "jupyter_gpushare_server")
+STATIC = ("page.js", "page.css", "widget.js", "widget.css")
+WHERE_JUPYTER_LOOKS = (
+    "share/jupyter/labextensions/jupyter-gpushare/package.json",
+    "share/jupyter/labextensions/jupyter-gpushare/install.json",
+    "share/jupyter/labextensions/jupyter-gpushare/schemas/jupyter-gpushare/plugin.json",
+    "etc/jupyter/jupyter_server_config.d/jupyter_gpushare.json",
+)
 
 pytestmark = pytest.mark.timeout(300)  # a first build compiles C++ and the front end
 
@@ -57,11 +65,13 @@ def line_of(name: str, text: str) -> str:
     return next((line for line in text.splitlines() if name in line), "")
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_the_wheel_carries_each_package_with_its_types(
-    wheel: zipfile.ZipFile, package: str
+def test_the_wheel_carries_packages_with_types_the_widget_the_page_and_data(
+    wheel: zipfile.ZipFile,
 ) -> None:
-    assert {f"{package}/__init__.py", f"{package}/py.typed"} <= set(wheel.namelist())
+    files = [f"{package}/{name}" for package in PACKAGES for name in ("__init__.py", "py.typed")]
+    files += [f"jupyter_gpushare/static/{name}" for name in STATIC]
+    names = [name.partition(".data/data/")[2] or name for name in wheel.namelist()]
+    expect_none(file for file in (*files, *WHERE_JUPYTER_LOOKS) if file not in names)
 
 
 def test_the_wheel_carries_the_core_and_its_stubs(wheel: zipfile.ZipFile) -> None:
@@ -73,24 +83,6 @@ def test_the_wheel_carries_the_core_and_its_stubs(wheel: zipfile.ZipFile) -> Non
 def test_the_wheel_has_nothing_that_only_tests_use(wheel: zipfile.ZipFile) -> None:
     assert importlib.util.find_spec("jupyter_gpushare._core_testing"), "an editable one has it"
     assert [name for name in wheel.namelist() if "_core_testing" in name] == []
-
-
-@pytest.mark.parametrize("name", ["page.js", "page.css", "widget.js", "widget.css"])
-def test_the_wheel_carries_the_widget_and_the_page(wheel: zipfile.ZipFile, name: str) -> None:
-    assert f"jupyter_gpushare/static/{name}" in wheel.namelist()
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "share/jupyter/labextensions/jupyter-gpushare/package.json",
-        "share/jupyter/labextensions/jupyter-gpushare/install.json",
-        "share/jupyter/labextensions/jupyter-gpushare/schemas/jupyter-gpushare/plugin.json",
-        "etc/jupyter/jupyter_server_config.d/jupyter_gpushare.json",
-    ],
-)
-def test_the_wheel_puts_files_where_jupyter_looks(wheel: zipfile.ZipFile, path: str) -> None:
-    assert any(name.endswith(f".data/data/{path}") for name in wheel.namelist())
 
 
 def test_the_front_end_is_small(wheel: zipfile.ZipFile) -> None:

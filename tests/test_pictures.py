@@ -16,23 +16,17 @@ from jupyter_gpushare.format import LABELS, duration, size
 from jupyter_gpushare.reasons import Reason
 from jupyter_gpushare.tables import MEMORY, STATES, as_html, as_text
 from jupyter_gpushare.tools import overview
+from jupyter_gpushare.wire import snapshot as s
 from jupyter_gpushare.wire.messages import Wait
-from jupyter_gpushare.wire.snapshot import (
-    BrokerView,
-    DeviceView,
-    LaneView,
-    PolicyView,
-    SessionView,
-    Snapshot,
-)
 
-ROOT = Path(__file__).resolve().parents[1]
+from .violations import ROOT, expect_none, named
+
 FORMAT_OF_THE_PANEL = ROOT / "labextension" / "src" / "format.ts"
 STYLE_OF_THE_PANEL = ROOT / "labextension" / "style" / "base.css"
 JUPYTERLAB = {"brand": "blue", "success": "green", "warn": "yellow", "error": "red"}
 COLOUR = re.compile(r"""(?<!&)#(?:[0-9a-fA-F]{3,4}){1,2}(?=['";)])""")
 GIB = 1 << 30
-IDLE = SessionView(
+IDLE = s.SessionView(
     id="a",
     name="a.ipynb",
     user="ada",
@@ -70,9 +64,9 @@ WAITING = replace(
 )
 
 
-def snapshot_of(*sessions: SessionView) -> Snapshot:
-    lane = LaneView(0, GIB, "a", [session.id for session in sessions])
-    device = DeviceView(
+def snapshot_of(*sessions: s.SessionView) -> s.Snapshot:
+    lane = s.LaneView(0, GIB, "a", [session.id for session in sessions])
+    device = s.DeviceView(
         name="host",
         capacity_bytes=8 * GIB,
         persistent_bytes=2 * GIB,
@@ -81,39 +75,36 @@ def snapshot_of(*sessions: SessionView) -> Snapshot:
         lanes=[lane],
         sessions=list(sessions),
     )
-    policies = [PolicyView("fair", "everybody the same time")]
-    return Snapshot("0.1.0", BrokerView(7, 1, 0.0), "fair", policies, 1, [device])
+    policies = [s.PolicyView("fair", "everybody the same time")]
+    return s.Snapshot("0.1.0", s.BrokerView(7, 1, 0.0), "fair", policies, 1, [device])
 
 
-def text_of(snapshot: Snapshot, width: int = 120) -> str:
+def text_of(snapshot: s.Snapshot, width: int = 120) -> str:
     return as_text(overview.tables(snapshot), width)
 
 
 SIZES = Path(__file__).parent / "data" / "sizes.json"  # the panel's tests have them too
 
 
-@pytest.mark.parametrize(("count", "words"), json.loads(SIZES.read_text()))
-def test_sizes_have_one_to_four_digits_in_sentences_and_refusals(count: int, words: str) -> None:
-    assert size(count) == words
-    with pytest.raises(OverflowError) as refusal:
-        Scheduler(1).open(0.0, "a", SessionSpec("u", demand=Demand(count, 2)))
-    assert str(refusal.value).startswith(f"needs {words} ({count} bytes) persistent")
+def test_sizes_have_one_to_four_digits_in_sentences_and_refusals() -> None:
+    for count, words in json.loads(SIZES.read_text()):
+        assert size(count) == words
+        with pytest.raises(OverflowError) as refusal:
+            Scheduler(1).open(0.0, "a", SessionSpec("u", demand=Demand(count, 2)))
+        assert str(refusal.value).startswith(f"needs {words} ({count} bytes) persistent")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0.04, "0 s"),
-        (3.21, "3.2 s"),
-        (45, "45 s"),
-        (119.6, "2 min 0 s"),
-        (150, "2 min 30 s"),
-        (599.7, "10 min"),
-        (7500, "2 h 5 min"),
-    ],
-)
-def test_durations_are_written_as_people_say_them(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+def test_durations_are_written_as_people_say_them() -> None:
+    said = {
+        0.04: "0 s",
+        3.21: "3.2 s",
+        45: "45 s",
+        119.6: "2 min 0 s",
+        150: "2 min 30 s",
+        599.7: "10 min",
+        7500: "2 h 5 min",
+    }
+    assert {seconds: duration(seconds) for seconds in said} == said
 
 
 def test_the_panel_has_the_same_labels() -> None:
@@ -132,11 +123,14 @@ def test_a_hue_means_the_same_in_the_panel() -> None:
     assert signs == {state: STATES[state] for state in ("running", "overdue", "waiting")}
 
 
-@pytest.mark.parametrize("room", ["jupyter_gpushare", "kernel_ext", "server_ext", "benchmarks"])
-def test_no_other_file_has_colours_of_its_own(room: str) -> None:
-    files = [path for path in (ROOT / room).rglob("*.py") if path.name != "tables.py"]
-    of_their_own = {path for path in files if COLOUR.search(path.read_text())}
-    assert of_their_own == set()
+def test_no_other_file_has_colours_of_its_own() -> None:
+    rooms = ("jupyter_gpushare", "kernel_ext", "server_ext", "benchmarks")
+    files = [path for room in rooms for path in (ROOT / room).rglob("*.py")]
+    expect_none(
+        f"{named(path)}: {found[0]}"
+        for path in files
+        if path.name != "tables.py" and (found := COLOUR.search(path.read_text()))
+    )
 
 
 def test_a_waiting_notebook_is_shown_with_position_time_and_reason() -> None:
@@ -167,18 +161,20 @@ def test_rows_that_need_attention_come_first() -> None:
     assert shown == ["o.ipynb", "w.ipynb", "a.ipynb"]
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 160])
-def test_a_hundred_long_names_stay_readable_at_every_width(width: int) -> None:
-    named = [
-        replace(WAITING, id=f"i{n}", name=f"{n:03} " + "long " * 30, position=n + 1)
-        for n in range(100)
-    ]
-    lines = text_of(snapshot_of(*named), width).splitlines()
-    assert max(map(len, lines)) <= width
-    for number in range(100):
-        (line,) = [line for line in lines if line.startswith(f"  {number:03} ")]
-        assert "waiting" in line
-        assert f" {number + 1} " in line
+def test_a_hundred_long_names_stay_readable_at_every_width() -> None:
+    shown = snapshot_of(
+        *(
+            replace(WAITING, id=f"i{n}", name=f"{n:03} " + "long " * 30, position=n + 1)
+            for n in range(100)
+        )
+    )
+    for width in (60, 80, 100, 160):
+        lines = text_of(shown, width).splitlines()
+        assert max(map(len, lines)) <= width
+        for number in range(100):
+            (line,) = [line for line in lines if line.startswith(f"  {number:03} ")]
+            assert "waiting" in line
+            assert f" {number + 1} " in line
 
 
 def test_a_name_cannot_control_a_terminal() -> None:

@@ -16,13 +16,8 @@ import pytest
 from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.tools import usage_report as report
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import (
-    AccountRow,
-    Demand,
-    Open,
-    Request,
-)
 
 
 def local(*moment: int) -> float:
@@ -63,7 +58,7 @@ def test_a_day_before_or_after_which_none_comes_is_refused(text: str) -> None:
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
 def test_a_name_is_no_formula_of_a_spreadsheet(name: str) -> None:
     asked = report.question("2026-11-01")
-    rows = [AccountRow(one, 1.5, 0.5, 3.0, 4.0, 7) for one in (name, "ann")]
+    rows = [m.AccountRow(one, 1.5, 0.5, 3.0, 4.0, 7) for one in (name, "ann")]
     _, formula, plain = csv.reader(io.StringIO(report.as_csv(asked, rows), newline=""))
     assert (formula[0], plain[0]) == (f"'{name}", "ann")
     assert formula[1:] == plain[1:]
@@ -71,7 +66,7 @@ def test_a_name_is_no_formula_of_a_spreadsheet(name: str) -> None:
 
 def test_a_table_of_a_spreadsheet_has_a_title_for_each_column() -> None:
     asked = report.question("2026-11-01", by="group")
-    lines = report.as_csv(asked, [AccountRow('a "b", c', 1.5, 0.5, 3.0, 4.0, 7)])
+    lines = report.as_csv(asked, [m.AccountRow('a "b", c', 1.5, 0.5, 3.0, 4.0, 7)])
     assert list(csv.reader(io.StringIO(lines))) == [
         [
             "group",
@@ -98,8 +93,8 @@ def gpushare(*words: str) -> subprocess.CompletedProcess[str]:
 def used(settings: Settings) -> Iterator[Client]:
     """A notebook that has the device."""
     with Client.connect(settings, "tests") as client:
-        client.ask(Open("cnn", "cnn.ipynb", demand=Demand(1 << 30, 1 << 29, measured=True)))
-        client.send(Request(1))
+        client.ask(m.Open("cnn", "cnn.ipynb", demand=m.Demand(1 << 30, 1 << 29, measured=True)))
+        client.send(m.Request(1))
         client.receive()
         yield client
 

@@ -47,15 +47,6 @@ def test_the_environment_sets_and_the_call_overrides() -> None:
     assert (settings.quantum_seconds, settings.policy) == (0.5, "las")
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("QUANTUM_SECONDS", "soon"), ("QUANTUM_SECONDS", "0"), ("RUNNING_LANES", "-1")],
-)
-def test_a_wrong_setting_is_named(name: str, value: str) -> None:
-    with pytest.raises(InvalidValue, match=name.lower()):
-        load({f"JUPYTER_GPUSHARE_{name}": value})
-
-
 def test_a_wrong_setting_is_said_to_be_in_the_environment_where_it_was_found_there() -> None:
     variable = "JUPYTER_GPUSHARE_QUANTUM_SECONDS"
     with pytest.raises(InvalidValue, match=f"{variable} in the environment"):

@@ -14,16 +14,8 @@ import pytest
 
 from jupyter_gpushare.client.waiting_line import WaitingLine
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import (
-    Cancel,
-    Demand,
-    Finish,
-    Grant,
-    Open,
-    Request,
-    Wait,
-)
 
 IPYTHON = """
 from IPython.core.interactiveshell import InteractiveShell
@@ -39,9 +31,9 @@ shell.run_cell("with gpushare.turn(): print('mine')")
 def holder(settings: Settings) -> Iterator[Client]:
     """A notebook, cnn.ipynb, which holds the turn."""
     with Client.connect(settings, "tests") as client:
-        client.ask(Open("cnn", "cnn.ipynb", "host", demand=Demand(0, 0, measured=True)))
-        client.send(Request(1))
-        assert isinstance(client.receive(), Grant)
+        client.ask(m.Open("cnn", "cnn.ipynb", "host", demand=m.Demand(0, 0, measured=True)))
+        client.send(m.Request(1))
+        assert isinstance(client.receive(), m.Grant)
         yield client
 
 
@@ -64,7 +56,7 @@ def test_a_terminal_has_one_line_that_is_overwritten(holder: Client) -> None:
         seen = ""
         while seen.count("Waiting for the device") < 2:
             seen += os.read(read, 1 << 16).decode()
-        holder.send(Finish(1))
+        holder.send(m.Finish(1))
         while "Waited " not in seen:
             seen += os.read(read, 1 << 16).decode()
         assert process.wait(timeout=240) == 0
@@ -80,7 +72,7 @@ def test_a_log_has_no_line(holder: Client, wait_until_it_waits: Callable[[], Non
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(words, text=True, **pipes) as process:  # type: ignore[call-overload]
         wait_until_it_waits()
-        holder.send(Finish(1))
+        holder.send(m.Finish(1))
         output, errors = process.communicate(timeout=240)
     assert output.endswith("mine\n")
     assert errors == ""
@@ -128,7 +120,7 @@ def test_a_script_whose_wait_is_cancelled_shows_its_own_lines_alone(
     with script(tmp_path, in_thread) as process:
         wait_until_it_waits()
         (waiter,) = (one for one in holder.look().devices[0].sessions if one.id != "cnn")
-        holder.ask(Cancel(waiter.id))
+        holder.ask(m.Cancel(waiter.id))
         output, errors = process.communicate(timeout=240)
     assert output == ""
     assert "the user's own line" in errors
@@ -165,7 +157,7 @@ def test_a_wait_that_was_not_shown_is_not_summed_up() -> None:
 
 def test_a_front_end_that_is_gone_is_no_error() -> None:
     shown = Shown(is_gone=True)
-    shown(Wait(1, 1, 3.0, ""))
+    shown(m.Wait(1, 1, 3.0, ""))
     shown(None)
     shown.cell_ended()
     assert len(shown.lines) == 2
@@ -174,12 +166,12 @@ def test_a_front_end_that_is_gone_is_no_error() -> None:
 def test_waits_are_summed_up_until_the_cell_ends() -> None:
     shown = Shown()
     for seconds in (60.0, 90.0):
-        shown(Wait(1, 1, seconds, ""))
+        shown(m.Wait(1, 1, seconds, ""))
         shown.count(seconds)
         shown(None)
     assert shown.lines[-1] == "Waited 2 min 30 s for the device, in 2 waits."
     shown.cell_ended()
-    shown(Wait(1, 1, 60.0, ""))
+    shown(m.Wait(1, 1, 60.0, ""))
     shown.count(60.0)
     shown(None)
     assert shown.lines[-1] == "Waited 60 s for the device."

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+import os
+from typing import Any, TypeVar
 
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
-from jupyter_gpushare.wire.framing import (
-    MAX_SNAPSHOT_BYTES,
-    Frames,
-    ToBroker,
-    decode_from_broker,
-)
-from jupyter_gpushare.wire.messages import PROTOCOL, Hello, Message, Wait
+from jupyter_gpushare.wire import messages as m
+from jupyter_gpushare.wire.framing import MAX_SNAPSHOT_BYTES, Frames, ToBroker, decode_from_broker
 from jupyter_gpushare.wire.snapshot import Snapshot, in_words
 
 STRANGER = 54321  # a user id that is neither the superuser's nor the broker's
-Kind = TypeVar("Kind", bound=Message)
+KEY = "a" * m.KEY_LENGTH
+Kind = TypeVar("Kind", bound=m.Message)
 Me = TypeVar("Me", bound="Speaker")
 
 
@@ -26,18 +23,18 @@ class Listener(Peer):
 
     def __init__(self, user: str) -> None:
         self.uid, self.pid, self.user = STRANGER, 1, user
-        self.heard: list[Message] = []
+        self.heard: list[m.Message] = []
         self.is_open = True
         self._frames = Frames(MAX_SNAPSHOT_BYTES)
 
-    def send(self, *messages: Message) -> None:
-        self.heard += [one.in_words() if isinstance(one, Wait) else one for one in messages]
+    def send(self, *messages: m.Message) -> None:
+        self.heard += [one.in_words() if isinstance(one, m.Wait) else one for one in messages]
 
     def send_frame(self, frame: bytes) -> None:
         for message in map(decode_from_broker, self._frames.feed(frame)):
             self.heard.append(in_words(message) if isinstance(message, Snapshot) else message)
 
-    def send_with(self, message: Message, descriptor: int) -> None:
+    def send_with(self, message: m.Message, descriptor: int) -> None:
         self.send(message)
 
     def is_alive(self) -> bool:
@@ -63,8 +60,45 @@ class Speaker(Listener):
     def __init__(self, service: Service, user: str) -> None:
         super().__init__(user)
         self._service = service
-        self.says(Hello(PROTOCOL))
+        self.says(m.Hello(m.PROTOCOL))
 
     def says(self: Me, message: ToBroker, now: float = 0.0) -> Me:
         self._service.handle(self, message, now)
         return self
+
+
+class LaneUser(Speaker):
+    """A session that keeps the last descriptor that came with a message of the kind `keeps`; it
+    computes while it `is_there`, also once it is lost."""
+
+    is_owner = True
+    keeps: type[m.Message] = m.Message
+
+    def __init__(
+        self, service: Service, name: str, ephemeral: int, user: str = "ada", **fields: Any
+    ) -> None:
+        super().__init__(service, user)
+        self.is_there = True
+        self.descriptor = -1
+        demand = m.Demand(0, ephemeral, measured=True)
+        self._mine = {"name": name, "demand": demand, "handoff_slot": name, "key": KEY, **fields}
+        self.opens()
+
+    def opens(self, **fields: Any) -> None:
+        self.says(m.Open(id=self._mine["name"], device="host", **self._mine, **fields))
+
+    def send_with(self, message: m.Message, descriptor: int) -> None:
+        if isinstance(message, self.keeps):
+            self.close()
+            self.descriptor = os.dup(descriptor)
+        self.send(message)
+
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    end = close
+
+    def is_alive(self) -> bool:
+        return self.is_there

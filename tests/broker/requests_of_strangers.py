@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from jupyter_gpushare.wire.messages import (
-    Cancel,
-    Change,
-    Evict,
-    Message,
-    Open,
-    Preempt,
-    SetPolicy,
-    Shutdown,
-)
+from jupyter_gpushare.wire import messages as m
 
-TO_ANOTHERS_SESSION: list[Message] = [
-    Open(id="first", name="taken over", device="host"),
-    Change("first", paused=True),
-    Change("first", weight=5.0),
-    Preempt("first"),
-    Evict("first"),
-    Cancel("first"),
-    SetPolicy("fifo"),
-    SetPolicy(running_lanes=2),
-    Shutdown(),
+TO_ANOTHERS_SESSION: list[m.Message] = [
+    m.Open(id="first", name="taken over", device="host"),
+    m.Change("first", paused=True),
+    m.Change("first", weight=5.0),
+    m.Preempt("first"),
+    m.Evict("first"),
+    m.Cancel("first"),
+    m.SetPolicy("fifo"),
+    m.SetPolicy(running_lanes=2),
+    m.Shutdown(),
 ]

@@ -5,24 +5,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.settings import load
-from jupyter_gpushare.wire.messages import (
-    Account,
-    Accounts,
-    Demand,
-    Error,
-    Look,
-    Open,
-    Request,
-    Rests,
-    Watch,
-)
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.snapshot import Snapshot
 
 from .listener import Speaker
@@ -49,19 +37,18 @@ SEES = {
 }
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Service:
+DEVICES = [Device("host", 1 << 36, "")]
+
+
+@pytest.fixture(autouse=True)
+def used(service: Service) -> None:
     """Every user has used a second of the device, and is released."""
-    file = tmp_path / "rules.toml"
-    file.write_text(RULES)
-    service = Service(load({}, rulebook=str(file)), [Device("host", 1 << 36, "")], started=0.0)
-    demand = Demand(1000, 1000, measured=True)
+    demand = m.Demand(1000, 1000, measured=True)
     for second, name in enumerate(PEOPLE):
         client = Speaker(service, name)
-        client.says(Open(id=name, name=f"{name}s-work.ipynb", demand=demand), float(second))
-        client.says(Request(1), float(second))
-        client.says(Rests(1000), float(second + 1))
-    return service
+        client.says(m.Open(id=name, name=f"{name}s-work.ipynb", demand=demand), float(second))
+        client.says(m.Request(1), float(second))
+        client.says(m.Rests(1000), float(second + 1))
 
 
 Ask = Callable[[str, str], set[str]]
@@ -73,10 +60,10 @@ def report(service: Service) -> Ask:
 
     def report(user: str, by: str = "user") -> set[str]:
         client = Speaker(service, user)
-        client.says(Account(0.0, time.time() + 1, by))  # type: ignore[arg-type]
+        client.says(m.Account(0.0, time.time() + 1, by))  # type: ignore[arg-type]
         end, now = time.monotonic() + 60, 10.0
-        while not isinstance(client.heard[-1], Accounts):
-            assert not isinstance(client.heard[-1], Error)
+        while not isinstance(client.heard[-1], m.Accounts):
+            assert not isinstance(client.heard[-1], m.Error)
             assert time.monotonic() < end
             service.tick(now := now + 0.1)
             time.sleep(0.01)  # a thread of its own reads, after all that these ticks write
@@ -105,17 +92,17 @@ def test_sums_of_a_group_are_for_its_teachers(report: Ask) -> None:
 def test_a_connection_asks_for_one_report_at_a_time(service: Service) -> None:
     impatient, other = Speaker(service, "ann"), Speaker(service, "bob")
     for client in (impatient, impatient, other):
-        client.says(Account(0.0, 1.0))
-    (refused,) = [message for message in impatient.heard if isinstance(message, Error)]
+        client.says(m.Account(0.0, 1.0))
+    (refused,) = [message for message in impatient.heard if isinstance(message, m.Error)]
     assert refused.code == "limit"
-    assert not any(isinstance(message, Error) for message in other.heard)
+    assert not any(isinstance(message, m.Error) for message in other.heard)
 
 
 @pytest.mark.parametrize("user", SEES)
 def test_names_of_released_notebooks_are_hidden_as_others_are(user: str, service: Service) -> None:
     subscriber, watcher = Speaker(service, user), Speaker(service, user)
-    subscriber.says(Look(), 5.0)
-    watcher.says(Watch(), 5.0)
+    subscriber.says(m.Look(), 5.0)
+    watcher.says(m.Watch(), 5.0)
     for client in (subscriber, watcher):
         (snapshot,) = [message for message in client.heard if isinstance(message, Snapshot)]
         names = {view.user: view.name for view in snapshot.devices[0].resting}

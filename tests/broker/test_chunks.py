@@ -22,37 +22,18 @@ from jupyter_gpushare.broker.transport.server import Endpoint
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire import chunks
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.chunks import Kept
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.fd_channel import AT_ONCE, Channel
-from jupyter_gpushare.wire.framing import (
-    encode,
-)
-from jupyter_gpushare.wire.messages import (
-    KEY_LENGTH,
-    PROTOCOL,
-    Close,
-    Demand,
-    Done,
-    Finish,
-    Grant,
-    Hello,
-    Message,
-    Open,
-    Opened,
-    Preempt,
-    Report,
-    Request,
-    SetPolicy,
-    Trim,
-    Yield,
-)
+from jupyter_gpushare.wire.framing import encode
 
-from .listener import Speaker
+from .listener import KEY, Speaker
 
 MIB = 1 << 20
 GIB = 1 << 30
 CHUNK = 2 * MIB
+DEVICES = [Device(name, GIB, "a GPU", partial(Kept, CHUNK), CHUNK) for name in ("cuda:0", "cuda:1")]
 
 
 def made(count: int) -> list[int]:
@@ -178,8 +159,8 @@ def test_a_client_that_closes_keeps_no_descriptor_that_came_with_a_message_it_ha
 ):
     ours, theirs = socket.socketpair()
     client, memory = Client(ours), made(1)
-    socket.send_fds(theirs, [encode(Done()) + encode(Grant(1, 1, CHUNK, 1))], memory)
-    assert client.receive() == Done()
+    socket.send_fds(theirs, [encode(m.Done()) + encode(m.Grant(1, 1, CHUNK, 1))], memory)
+    assert client.receive() == m.Done()
     client.close()
     theirs.close()
     chunks.close(memory)
@@ -194,36 +175,22 @@ class Notebook(Speaker):
     is_owner = True
 
     def __init__(
-        self,
-        service: Service,
-        name: str,
-        ephemeral: int,
-        device: str = "cuda:0",
-        user: str = "ada",
+        self, service: Service, name: str, ephemeral: int, device: str = "cuda:0", user: str = "ada"
     ) -> None:
         super().__init__(service, user)
         self.uid = self.pid = 0
         self.own: list[int] = []  # chunks, in their order
         self.theirs: Channel | None = None
-        demand = Demand(0, ephemeral, measured=True)
-        self.says(
-            Open(
-                id=name,
-                name=name,
-                device=device,
-                demand=demand,
-                handoff_slot=name,
-                key="a" * KEY_LENGTH,
-            )
-        )
+        demand = m.Demand(0, ephemeral, measured=True)
+        self.says(m.Open(name, name, device, demand=demand, handoff_slot=name, key=KEY))
 
-    def send(self, *messages: Message) -> None:
+    def send(self, *messages: m.Message) -> None:
         for message in messages:
             self.heard.append(message)
-            if isinstance(message, Trim):
+            if isinstance(message, m.Trim):
                 self.keep(chunks.count(message.bytes, CHUNK))
 
-    def send_with(self, message: Message, descriptor: int) -> None:
+    def send_with(self, message: m.Message, descriptor: int) -> None:
         self.send(message)
         self.theirs = Channel(socket.socket(fileno=os.dup(descriptor)))
 
@@ -243,7 +210,7 @@ class Notebook(Speaker):
     def make(self) -> None:
         """Return the number that the Grant tells and the peer does not have."""
         self.take()
-        grant = self.last(Grant)
+        grant = self.last(m.Grant)
         first = len(self.own)
         self.own += made(chunks.count(grant.bytes, CHUNK) - first)
         self.give(grant.memory, first, self.own[first:])
@@ -259,65 +226,45 @@ class Notebook(Speaker):
         return list(map(file_of, self.own))
 
     def end(self) -> None:
+        self.says(m.Close())
+        self._service.tick(100.0)
         self.keep(0)
         for channel in (self.channel, self.theirs):
             if channel is not None:
                 channel.close()
 
 
-@pytest.fixture
-def service() -> Service:
-    names = ("cuda:0", "cuda:1")
-    devices = [Device(name, GIB, "a GPU", partial(Kept, CHUNK), CHUNK) for name in names]
-    return Service(load({}), devices, started=0.0)
-
-
-@pytest.fixture
-def notebook(service: Service) -> Iterator[Callable[..., Notebook]]:
-    opened: list[Notebook] = []
-
-    def notebook(name: str, ephemeral: int, device: str = "cuda:0", user: str = "ada") -> Notebook:
-        opened.append(Notebook(service, name, ephemeral, device, user))
-        return opened[-1]
-
-    yield notebook
-    for each in opened:
-        each.says(Close())
-        each.end()
-    service.tick(100.0)
-
-
 def test_the_first_in_a_lane_makes_its_chunks_and_the_next_gets_them(
     notebook: Callable[..., Notebook],
 ) -> None:
     first, second = notebook("first", 5 * CHUNK), notebook("second", 3 * CHUNK)
-    assert first.last(Opened).chunk_bytes == CHUNK
-    first.says(Request(1))
-    assert first.last(Grant).chunks == 0
+    assert first.last(m.Opened).chunk_bytes == CHUNK
+    first.says(m.Request(1))
+    assert first.last(m.Grant).chunks == 0
     first.make()
-    second.says(Request(1))
-    first.says(Finish(1))
-    assert second.last(Grant) == Grant(1, 1, 5 * CHUNK, first.last(Grant).memory, 5)
+    second.says(m.Request(1))
+    first.says(m.Finish(1))
+    assert second.last(m.Grant) == m.Grant(1, 1, 5 * CHUNK, first.last(m.Grant).memory, 5)
     second.take()
     assert second.files() == first.files()
-    second.says(Finish(1))
-    first.says(Request(2))
+    second.says(m.Finish(1))
+    first.says(m.Request(2))
     first.take()
-    assert first.last(Grant).chunks == len(first.own) == 5
+    assert first.last(m.Grant).chunks == len(first.own) == 5
 
 
 def test_a_lane_that_grows_gets_more_chunks_and_keeps_those_that_it_has(
     notebook: Callable[..., Notebook],
 ) -> None:
     first, second = notebook("first", CHUNK), notebook("second", CHUNK)
-    first.says(Request(1))
+    first.says(m.Request(1))
     first.make()
     before = first.files()
-    second.says(Report(0, Demand(0, 4 * CHUNK, measured=True)))
-    assert first.last(Grant).bytes == 4 * CHUNK
+    second.says(m.Report(0, m.Demand(0, 4 * CHUNK, measured=True)))
+    assert first.last(m.Grant).bytes == 4 * CHUNK
     first.make()
-    second.says(Request(1))
-    first.says(Finish(1))
+    second.says(m.Request(1))
+    first.says(m.Finish(1))
     second.take()
     assert second.files() == first.files()
     assert second.files()[:1] == before
@@ -329,19 +276,19 @@ def test_a_lane_that_shrinks_is_released_by_all_that_have_it_and_grows_again(
 ) -> None:
     small, large = notebook("small", CHUNK), notebook("large", 8 * CHUNK)
     for each in (small, large):
-        each.says(Request(1))
+        each.says(m.Request(1))
         each.make()
-        each.says(Finish(1))
-    large.says(Report(0, Demand(0, 2 * CHUNK, measured=True)))
+        each.says(m.Finish(1))
+    large.says(m.Report(0, m.Demand(0, 2 * CHUNK, measured=True)))
     service.tick(1.0)
-    memory = small.last(Grant).memory
-    assert small.last(Trim) == large.last(Trim) == Trim(memory, 2 * CHUNK)
+    memory = small.last(m.Grant).memory
+    assert small.last(m.Trim) == large.last(m.Trim) == m.Trim(memory, 2 * CHUNK)
     assert len(small.own) == len(large.own) == 2
-    large.says(Report(0, Demand(0, 3 * CHUNK, measured=True)))
+    large.says(m.Report(0, m.Demand(0, 3 * CHUNK, measured=True)))
     for each in (large, small):
-        each.says(Request(2))
+        each.says(m.Request(2))
         each.make()
-        each.says(Finish(2))
+        each.says(m.Finish(2))
     assert small.files() == large.files()
     assert len(small.own) == 3
 
@@ -351,10 +298,10 @@ def test_a_lane_that_shrinks_is_released_on_its_own_gpu_alone(
 ) -> None:
     here, there = notebook("here", 8 * CHUNK), notebook("there", 8 * CHUNK, "cuda:1")
     for each in (here, there):
-        each.says(Request(1))
+        each.says(m.Request(1))
         each.make()
-    here.says(Finish(1))
-    here.says(Report(0, Demand(0, 2 * CHUNK, measured=True)))
+    here.says(m.Finish(1))
+    here.says(m.Report(0, m.Demand(0, 2 * CHUNK, measured=True)))
     service.tick(1.0)
     assert (len(here.own), len(there.own)) == (2, 8)
 
@@ -364,10 +311,10 @@ def test_a_lane_that_closes_keeps_no_chunk(
 ) -> None:
     before = open_descriptors()
     one = notebook("one", 6 * CHUNK)
-    one.says(Request(1))
+    one.says(m.Request(1))
     one.make()
-    one.says(Finish(1))
-    one.says(Close())
+    one.says(m.Finish(1))
+    one.says(m.Close())
     service.tick(1.0)
     one.end()
     assert not open_descriptors() - before
@@ -377,9 +324,9 @@ def test_chunks_that_were_not_asked_for_are_not_kept(
     notebook: Callable[..., Notebook],
 ) -> None:
     holder, other = notebook("holder", 2 * CHUNK), notebook("other", 2 * CHUNK)
-    holder.says(Request(1))
+    holder.says(m.Request(1))
     holder.make()
-    memory, before = holder.last(Grant).memory, open_descriptors()
+    memory, before = holder.last(m.Grant).memory, open_descriptors()
     extra = made(3)
     for peer, number, first in ((holder, memory, 2), (other, memory, 2), (holder, 99, 0)):
         peer.give(number, first, extra)
@@ -391,18 +338,18 @@ def test_a_direct_handoff_goes_only_to_a_session_with_all_chunks(
     service: Service, notebook: Callable[..., Notebook]
 ) -> None:
     first, second = notebook("first", 2 * CHUNK), notebook("second", CHUNK)
-    first.says(Request(1))
-    second.says(Request(1))
+    first.says(m.Request(1))
+    second.says(m.Request(1))
     service.pass_time(1.0)
-    assert first.last(Yield).successor is None  # it has never had the lane
+    assert first.last(m.Yield).successor is None  # it has never had the lane
     first.make()
-    first.says(Finish(1))
+    first.says(m.Finish(1))
     second.take()
-    second.says(Finish(1))
-    first.says(Request(2))
-    second.says(Request(2))
+    second.says(m.Finish(1))
+    first.says(m.Request(2))
+    second.says(m.Request(2))
     service.pass_time(2.0)
-    assert first.last(Yield).successor is not None
+    assert first.last(m.Yield).successor is not None
 
 
 def test_a_direct_handoff_does_not_go_to_a_session_that_has_released_the_only_chunk(
@@ -410,16 +357,16 @@ def test_a_direct_handoff_does_not_go_to_a_session_that_has_released_the_only_ch
 ) -> None:
     first, second = notebook("first", CHUNK), notebook("second", CHUNK)
     stranger = notebook("stranger", CHUNK, user="eve")
-    service.handle(first, SetPolicy("fifo", running_lanes=1), 0.0)
+    service.handle(first, m.SetPolicy("fifo", running_lanes=1), 0.0)
     for turn, each in ((1, first), (1, second), (1, stranger), (2, first)):
-        each.says(Request(turn))
+        each.says(m.Request(turn))
         each.make()
         if turn == 1:
-            each.says(Finish(1))
-    second.says(Request(2))
-    first.says(Preempt("first"))
-    assert first.last(Grant).memory == second.last(Grant).memory
-    assert first.last(Yield) == Yield(2, None)
+            each.says(m.Finish(1))
+    second.says(m.Request(2))
+    first.says(m.Preempt("first"))
+    assert first.last(m.Grant).memory == second.last(m.Grant).memory
+    assert first.last(m.Yield) == m.Yield(2, None)
 
 
 # --- and its event loop ---------------------------------------------------------------------------
@@ -436,7 +383,7 @@ class Session:
         _, self.connection = await self._loop.connect_accepted_socket(
             lambda: Connection(endpoint), ours
         )
-        for message in (Hello(PROTOCOL), Open(id="a", name="a", device="cuda:0")):
+        for message in (m.Hello(m.PROTOCOL), m.Open(id="a", name="a", device="cuda:0")):
             self.socket.send(encode(message))
         while self.connection.channel is None:
             await asyncio.sleep(0)

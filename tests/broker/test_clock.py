@@ -14,10 +14,7 @@ from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.broker.transport.clock import LONGEST_SECONDS, SteadyClock
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
-from jupyter_gpushare.wire.messages import (
-    AccountRow,
-    Request,
-)
+from jupyter_gpushare.wire.messages import AccountRow, Request
 from jupyter_gpushare.wire.snapshot import SessionView
 
 from .test_service import GB, Notebook

@@ -3,15 +3,14 @@ the ledger when one of them is killed or lost."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -20,30 +19,20 @@ from jupyter_gpushare._core import HostLaneMemory
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import Settings, load
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.handoff_slot import write_handoff_token
-from jupyter_gpushare.wire.messages import (
-    ALONE,
-    KEY_LENGTH,
-    Close,
-    Demand,
-    Finish,
-    Grant,
-    Ledger,
-    Message,
-    Open,
-    Request,
-    Yield,
-)
 
 from ..polling import next_of, until
-from .listener import Speaker
+from .listener import KEY, LaneUser
+from .processes import Child
 
 MIB = 1 << 20
 SIZE = 2 * MIB
 CAPACITY = 3 * MIB  # for one lane, and half of another
 CHUNKS = CAPACITY // _core.chunk_bytes(CAPACITY)
-KEY = "a" * KEY_LENGTH
+DEVICES = [Device("host", CAPACITY, "main memory", partial(HostLaneMemory, CAPACITY))]
+SETTINGS = {"share_lanes": True, "running_lanes": 2}
 
 
 class Claims(NamedTuple):
@@ -64,77 +53,36 @@ def claims(ledger: int) -> Claims:
 # --- what sessions are told -----------------------------------------------------------------------
 
 
-class Notebook(Speaker):
-    """A peer in this process that keeps the messages and descriptors that it is sent, and what the
-    ledger said at each of its Grants."""
+class Notebook(LaneUser):
+    """Keeps the ledger, and what it said at each of its Grants."""
 
-    is_owner = True
+    keeps = m.Ledger
 
-    def __init__(self, service: Service, name: str, shares: bool = True, size: int = SIZE) -> None:
-        super().__init__(service, "ada")
-        self.is_there = True
-        self.page = -1
+    def __init__(self, service: Service, name: str, shares: bool = True) -> None:
         self.claims: list[Claims | None] = []
-        self._name, self._shares, self._size = name, shares, size
-        self.opens()
+        super().__init__(service, name, SIZE, shares=shares)
 
-    def opens(self, **fields: Any) -> None:
-        demand = Demand(0, self._size, measured=True)
-        mine = {"handoff_slot": self._name, "key": KEY, "shares": self._shares}
-        self.says(
-            Open(id=self._name, name=self._name, device="host", demand=demand, **mine, **fields)
-        )
-
-    def send(self, *messages: Message) -> None:
+    def send(self, *messages: m.Message) -> None:
         super().send(*messages)
         for message in messages:
-            if isinstance(message, Grant):
+            if isinstance(message, m.Grant):
                 self.claims.append(None if self.page < 0 else claims(self.page))
 
-    def send_with(self, message: Message, descriptor: int) -> None:
-        if isinstance(message, Ledger):
-            self.close()
-            self.page = os.dup(descriptor)
-        self.send(message)
-
-    def close(self) -> None:
-        if self.page >= 0:
-            os.close(self.page)
-            self.page = -1
-
-    def is_alive(self) -> bool:
-        return self.is_there
+    @property
+    def page(self) -> int:
+        return self.descriptor
 
     @property
-    def grant(self) -> Grant:
-        return self.last(Grant)
-
-
-@pytest.fixture
-def service() -> Service:
-    device = Device("host", CAPACITY, "main memory", partial(HostLaneMemory, CAPACITY))
-    return Service(load({}, share_lanes=True, running_lanes=2), [device], started=0.0)
-
-
-@pytest.fixture
-def notebook(service: Service) -> Iterator[Callable[..., Notebook]]:
-    opened: list[Notebook] = []
-
-    def notebook(*fields: Any, **more: Any) -> Notebook:
-        opened.append(Notebook(service, *fields, **more))
-        return opened[-1]
-
-    yield notebook
-    for each in opened:
-        each.close()
+    def grant(self) -> m.Grant:
+        return self.last(m.Grant)
 
 
 @pytest.fixture
 def pair(notebook: Callable[..., Notebook]) -> tuple[Notebook, Notebook]:
     """Two that use one lane at once; the first was in its turn when the second one came."""
     first, second = notebook("first"), notebook("second")
-    first.says(Request(1))
-    second.says(Request(1))
+    first.says(m.Request(1))
+    second.says(m.Request(1))
     return first, second
 
 
@@ -142,15 +90,15 @@ def test_the_second_session_gets_the_other_end_of_the_same_memory_and_the_first_
     pair: tuple[Notebook, Notebook],
 ) -> None:
     first, second = pair
-    memory = first.heard_of(Grant)[0].memory
-    assert first.heard_of(Grant) == [
-        Grant(1, 1, SIZE, memory),
-        Grant(1, 1, CAPACITY, memory, end=0),
+    memory = first.heard_of(m.Grant)[0].memory
+    assert first.heard_of(m.Grant) == [
+        m.Grant(1, 1, SIZE, memory),
+        m.Grant(1, 1, CAPACITY, memory, end=0),
     ]
-    assert second.heard_of(Grant) == [Grant(1, 1, CAPACITY, memory, end=1)]
-    assert [each.last(Ledger) for each in pair] == [Ledger(memory)] * 2
-    kinds = [type(message) for message in first.heard if isinstance(message, Grant | Ledger)]
-    assert kinds == [Grant, Ledger, Grant]
+    assert second.heard_of(m.Grant) == [m.Grant(1, 1, CAPACITY, memory, end=1)]
+    assert [each.last(m.Ledger) for each in pair] == [m.Ledger(memory)] * 2
+    kinds = [type(message) for message in first.heard if isinstance(message, m.Grant | m.Ledger)]
+    assert kinds == [m.Grant, m.Ledger, m.Grant]
 
 
 def test_what_the_first_one_may_use_is_held_for_it_before_the_second_one_is_told_anything(
@@ -167,19 +115,19 @@ def test_all_is_held_for_one_that_gets_the_second_end_since_it_fills_the_lane_fr
 ) -> None:
     first, second = pair
     for each in pair:
-        each.says(Finish(1))
-    second.says(Request(2))  # its end was the second one, and it keeps that
-    first.says(Request(2))
+        each.says(m.Finish(1))
+    second.says(m.Request(2))  # its end was the second one, and it keeps that
+    first.says(m.Request(2))
     assert (second.grant.end, first.grant.end) == (1, 0)
     assert first.claims[-1] == Claims((0, CHUNKS), (0, CHUNKS), 1)
 
 
 def test_what_is_held_is_free_when_that_turn_is_over(pair: tuple[Notebook, Notebook]) -> None:
     first, second = pair
-    first.says(Finish(1))
+    first.says(m.Finish(1))
     assert claims(second.page).bounds == (0, 0)
-    first.says(Request(2))
-    assert first.grant == Grant(2, 1, CAPACITY, first.grant.memory, end=0)
+    first.says(m.Request(2))
+    assert first.grant == m.Grant(2, 1, CAPACITY, first.grant.memory, end=0)
     assert first.claims[-1] == Claims((0, 0), (0, 0), claims(second.page).elder)
 
 
@@ -187,15 +135,15 @@ def test_what_is_held_is_free_when_that_session_closes_or_was_killed(
     notebook: Callable[..., Notebook], service: Service
 ) -> None:
     second = notebook("second")
-    for end in (lambda first: first.says(Close()), partial(service.lost, now=1.0)):
+    for end in (lambda first: first.says(m.Close()), partial(service.lost, now=1.0)):
         first = notebook("first")
         first.is_there = False
-        first.says(Request(1))
-        second.says(Request(len(second.heard_of(Grant)) + 1))
+        first.says(m.Request(1))
+        second.says(m.Request(len(second.heard_of(m.Grant)) + 1))
         assert claims(second.page).bounds[0] > 0
         end(first)
         assert claims(second.page).bounds == (0, 0)
-        second.says(Finish(second.grant.turn))
+        second.says(m.Finish(second.grant.turn))
 
 
 def test_none_waits_for_a_lost_session_that_lives_and_the_other_one_gets_other_memory(
@@ -211,9 +159,9 @@ def test_none_waits_for_a_lost_session_that_lives_and_the_other_one_gets_other_m
     assert is_ledger(second.page)
     assert claims(second.page).bounds[second.grant.end] == CHUNKS  # until then
     third = notebook("third")
-    third.says(Request(1))
+    third.says(m.Request(1))
     assert (third.grant.memory, third.grant.end) == (second.grant.memory, 0)
-    second.says(Finish(1))
+    second.says(m.Finish(1))
     assert claims(third.page).bounds == (0, 0)
 
 
@@ -246,14 +194,14 @@ def test_a_session_that_may_not_know_of_its_end_yet_makes_no_direct_handoff(
 ) -> None:
     first, _ = pair
     third = notebook("third")
-    third.says(Request(1))
+    third.says(m.Request(1))
     for now in (1.0, 2.0):
         service.pass_time(now)
-    asked = next(each for each in pair if each.heard_of(Yield))
-    asked.says(Finish(1))
+    asked = next(each for each in pair if each.heard_of(m.Yield))
+    asked.says(m.Finish(1))
     assert third.grant.end == asked.grant.end
     if asked is first:
-        assert asked.last(Yield).successor is None
+        assert asked.last(m.Yield).successor is None
 
 
 def test_an_end_goes_by_direct_handoff_to_a_session_that_has_the_ledger(
@@ -261,18 +209,18 @@ def test_an_end_goes_by_direct_handoff_to_a_session_that_has_the_ledger(
 ) -> None:
     first, second = pair
     third = notebook("third")
-    third.says(Request(1))
+    third.says(m.Request(1))
     for turn in range(1, 6):  # each of them gets its end at the begin of a turn
         service.pass_time(float(turn))
         for each in (first, second, third):
-            if each.heard_of(Yield) and each.last(Yield).turn == each.grant.turn:
-                wish = each.last(Yield)
-                each.says(Finish(wish.turn), float(turn))
-                each.says(Request(wish.turn + 1), float(turn))
-    wishes = [wish for each in (first, second, third) for wish in each.heard_of(Yield)]
+            if each.heard_of(m.Yield) and each.last(m.Yield).turn == each.grant.turn:
+                wish = each.last(m.Yield)
+                each.says(m.Finish(wish.turn), float(turn))
+                each.says(m.Request(wish.turn + 1), float(turn))
+    wishes = [wish for each in (first, second, third) for wish in each.heard_of(m.Yield)]
     tokens = [wish.successor.handoff_token for wish in wishes if wish.successor is not None]
-    grants = [grant for each in (first, second, third) for grant in each.heard_of(Grant)]
-    written = {write_handoff_token(KEY, grant) for grant in grants if grant.end != ALONE}
+    grants = [grant for each in (first, second, third) for grant in each.heard_of(m.Grant)]
+    written = {write_handoff_token(KEY, grant) for grant in grants if grant.end != m.ALONE}
     assert tokens
     assert set(tokens) <= written
 
@@ -283,19 +231,18 @@ def test_none_is_told_of_an_end_unless_both_can_share(
 ) -> None:
     both = [notebook(name, can) for name, can in zip(("first", "second"), shares, strict=True)]
     for each in both:
-        each.says(Request(1))
-    assert [len(each.heard_of(Grant)) for each in both] == [1, 0]
-    assert not any(each.heard_of(Ledger) for each in both)
+        each.says(m.Request(1))
+    assert [len(each.heard_of(m.Grant)) for each in both] == [1, 0]
+    assert not any(each.heard_of(m.Ledger) for each in both)
 
 
 def test_where_lanes_are_not_shared_it_does_not_matter_what_sessions_say() -> None:
-    device = Device("host", CAPACITY, "main memory", partial(HostLaneMemory, CAPACITY))
-    service = Service(load({}, running_lanes=2), [device], started=0.0)
+    service = Service(load({}, running_lanes=2), DEVICES, started=0.0)
     both = [Notebook(service, name) for name in ("first", "second")]
     for each in both:
-        each.says(Request(1))
-    assert [len(each.heard_of(Grant)) for each in both] == [1, 0]
-    assert not any(each.heard_of(Ledger) for each in both)
+        each.says(m.Request(1))
+    assert [len(each.heard_of(m.Grant)) for each in both] == [1, 0]
+    assert not any(each.heard_of(m.Ledger) for each in both)
 
 
 # --- over the socket of a real broker -------------------------------------------------------------
@@ -311,21 +258,18 @@ def shared(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 
 class Member:
-    """A session whose demand is known. It attaches to the lane as it is granted."""
+    """A session whose demand is known, in its first turn. It attaches to the lane as it is
+    granted."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         self.client = Client.connect(settings)
-        demand = Demand(0, SIZE, measured=True)
-        self.client.ask(Open(id=name, name=name, device="host", demand=demand, shares=True))
-        self.turn = 0
+        demand = m.Demand(0, SIZE, measured=True)
+        self.client.ask(m.Open(id=name, name=name, device="host", demand=demand, shares=True))
+        self.client.send(m.Request(1))
 
-    def ask(self) -> None:
-        self.turn += 1
-        self.client.send(Request(self.turn))
-
-    def attach(self, grant: Grant) -> str:
+    def attach(self, grant: m.Grant) -> str:
         memory = self.client.lane_memory
-        end = _core.LaneEnd(memory.ledger, grant.end) if grant.end != ALONE else None
+        end = _core.LaneEnd(memory.ledger, grant.end) if grant.end != m.ALONE else None
         return _core.Lane.attach(memory.descriptor, grant.bytes, end)
 
     def claims(self) -> Claims:
@@ -336,10 +280,9 @@ def compute(pair: socket.socket, settings: Settings, name: str) -> None:
     """A session in a process of its own, which says what it is granted, and is in an iteration from
     each word that it hears to the next."""
     member = Member(settings, name)
-    member.ask()
     trouble = _core.Lane.open(4 * CAPACITY)
     while True:
-        grant = next_of(member.client, Grant)
+        grant = next_of(member.client, m.Grant)
         trouble = trouble or member.attach(grant)
         _core.Lane.enter()
         pair.send(json.dumps([grant.turn, grant.end, grant.bytes, trouble]).encode())
@@ -348,55 +291,23 @@ def compute(pair: socket.socket, settings: Settings, name: str) -> None:
 
 
 def test_a_killed_session_leaves_its_end_to_the_next_one_and_the_other_goes_on(
-    shared: Settings, child: Callable[..., tuple[int, socket.socket]]
+    shared: Settings, child: Callable[..., Child]
 ) -> None:
-    first, words = child(partial(compute, settings=shared, name="first"))
-    assert hear(words) == [1, ALONE, SIZE, ""]
-    _, others = child(partial(compute, settings=shared, name="second"))
-    assert hear(others) == [1, 1, CAPACITY, ""]
-    words.send(b"the iteration is over")
-    assert hear(words) == [1, 0, CAPACITY, ""]
+    first = child(partial(compute, settings=shared, name="first"))
+    assert first.hears() == [1, m.ALONE, SIZE, ""]
+    second = child(partial(compute, settings=shared, name="second"))
+    assert second.hears() == [1, 1, CAPACITY, ""]
+    first.says("the iteration is over")
+    assert first.hears() == [1, 0, CAPACITY, ""]
     third = Member(shared, "third")
-    third.ask()
     assert third.client.look().devices[0].lanes[0].width_bytes == CAPACITY
     states = {view.name: view.state for view in third.client.look().devices[0].sessions}
     assert states == {"first": "running", "second": "running", "third": "waiting"}
-    os.kill(first, signal.SIGKILL)
-    grant = next_of(third.client, Grant)
+    os.kill(first.pid, signal.SIGKILL)
+    grant = next_of(third.client, m.Grant)
     assert (grant.end, grant.bytes) == (0, CAPACITY)
     until(lambda: third.claims().bounds[0] == 0)
     assert third.claims().bounds[1] == CHUNKS  # the other one is in its iteration
-    others.send(b"the iteration is over")
+    second.says("the iteration is over")
     until(lambda: third.claims().bounds == (0, 0))
     third.client.close()
-
-
-def hear(pair: socket.socket) -> Any:
-    answer = pair.recv(4096)
-    assert answer, "the child has ended"
-    return json.loads(answer)
-
-
-@pytest.fixture
-def child() -> Iterator[Callable[..., tuple[int, socket.socket]]]:
-    """Run a function in a forked process: it gets one end of a pair of sockets, the test the other,
-    and the number of the process."""
-    started: list[tuple[int, socket.socket]] = []
-
-    def child(play: Callable[[socket.socket], None]) -> tuple[int, socket.socket]:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pid = os.fork()
-        if pid == 0:
-            ours.close()
-            with contextlib.suppress(BaseException):
-                play(theirs)
-            os._exit(0)
-        theirs.close()
-        started.append((pid, ours))
-        return started[-1]
-
-    yield child
-    for pid, ours in started:
-        ours.close()
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)

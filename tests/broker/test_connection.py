@@ -25,9 +25,9 @@ from jupyter_gpushare.broker.transport.server import STUCK_SECONDS, Endpoint
 from jupyter_gpushare.broker.transport.socket_file import SocketFile, listen
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import Settings, load
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.framing import ToBroker, encode
-from jupyter_gpushare.wire.messages import PROTOCOL, Finish, Hello, Open, Request
 
 from ..polling import TIMEOUT_SECONDS
 
@@ -72,7 +72,7 @@ class WithoutMemory(Service):
 
     def handle(self, peer: Peer, message: ToBroker, now: float) -> None:
         super().handle(peer, message, now)
-        if isinstance(message, Finish):
+        if isinstance(message, m.Finish):
             raise MemoryError
 
 
@@ -84,7 +84,7 @@ def a_call_fails(client: socket.socket, path: Path) -> None:
 def a_message_fails(client: socket.socket, path: Path) -> None:
     """Send a message whose handling fails; the connection stays open."""
     client.connect(str(path))
-    said = (Hello(PROTOCOL), Open(id="a", name="a", device="host"), Request(1), Finish(1))
+    said = (m.Hello(m.PROTOCOL), m.Open(id="a", name="a", device="host"), m.Request(1), m.Finish(1))
     client.sendall(b"".join(map(encode, said)))
 
 

@@ -12,13 +12,13 @@ from jupyter_gpushare._core import HostLaneMemory
 from jupyter_gpushare.broker.finish_time import MOST_REPORTS, FinishTime
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.settings import load
-from jupyter_gpushare.wire.messages import Busy, Change, Demand, Finish, Open, Report, Request, Wait
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.snapshot import SessionView
 
 from .listener import Speaker
 
 MIB = 1 << 20
+DEVICES = [Device("host", 64 * MIB, "main memory", partial(HostLaneMemory, 64 * MIB))]
 reports = st.lists(st.tuples(st.floats(0.01, 100), st.integers(0, 50)), max_size=40)
 
 
@@ -99,21 +99,15 @@ def test_a_client_that_reports_for_ever_costs_no_more_memory() -> None:
 
 
 @pytest.fixture
-def service() -> Service:
-    device = Device("host", 64 * MIB, "main memory", partial(HostLaneMemory, 64 * MIB))
-    return Service(load({}), [device], started=0.0)
-
-
-@pytest.fixture
 def ours(service: Service) -> Speaker:
     """A session that has done 100 iterations in five seconds of its turn, and has 40 to do."""
     ours = Speaker(service, "ada")
-    demand = Demand(0, MIB, measured=True)
-    ours.says(Open(id="ours", name="ours", device="host", demand=demand, busy=False))
-    ours.says(Busy(True))
-    ours.says(Request(1))
+    demand = m.Demand(0, MIB, measured=True)
+    ours.says(m.Open(id="ours", name="ours", device="host", demand=demand, busy=False))
+    ours.says(m.Busy(True))
+    ours.says(m.Request(1))
     for second in range(6):
-        ours.says(Report(20, demand, 140 - 20 * second), float(second))
+        ours.says(m.Report(20, demand, 140 - 20 * second), float(second))
     return ours
 
 
@@ -127,24 +121,24 @@ def test_the_snapshot_tells_it_and_it_runs_down(service: Service, ours: Speaker)
 
 
 def test_a_session_that_waits_is_told(service: Service, ours: Speaker) -> None:
-    ours.says(Finish(1), 5.0)
+    ours.says(m.Finish(1), 5.0)
     other = Speaker(service, "ada")
-    other.says(Open(id="other", name="other", device="host", demand=Demand(0, MIB)), 5.0)
-    other.says(Request(1), 5.0)
-    ours.says(Request(2), 5.0)
+    other.says(m.Open(id="other", name="other", device="host", demand=m.Demand(0, MIB)), 5.0)
+    other.says(m.Request(1), 5.0)
+    ours.says(m.Request(2), 5.0)
     service.tick(6.0)
-    assert ours.last(Wait).remaining_seconds == pytest.approx(1.0)
+    assert ours.last(m.Wait).remaining_seconds == pytest.approx(1.0)
 
 
 def test_a_session_that_is_paused_or_whose_cell_is_over_has_none(
     service: Service, ours: Speaker
 ) -> None:
-    ours.says(Change("ours", paused=True), 5.0)
-    ours.says(Finish(1), 5.0)
+    ours.says(m.Change("ours", paused=True), 5.0)
+    ours.says(m.Finish(1), 5.0)
     assert (view(service, 5.0).state, view(service, 5.0).remaining_seconds) == ("paused", None)
-    ours.says(Change("ours", paused=False), 5.1)
+    ours.says(m.Change("ours", paused=False), 5.1)
     assert view(service, 5.1).remaining_seconds is not None
-    ours.says(Busy(False), 5.2)
+    ours.says(m.Busy(False), 5.2)
     assert view(service, 5.2).remaining_seconds is None
-    ours.says(Busy(True), 5.3)
+    ours.says(m.Busy(True), 5.3)
     assert view(service, 5.3).remaining_seconds is None

@@ -17,33 +17,8 @@ from jupyter_gpushare.broker.grants.recovery import RecoveryJournal
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
-from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.framing import ToBroker
-from jupyter_gpushare.wire.messages import (
-    PROTOCOL,
-    Account,
-    Busy,
-    Cancel,
-    Change,
-    Close,
-    Demand,
-    Error,
-    Finish,
-    Grant,
-    Hello,
-    Message,
-    Open,
-    Opened,
-    PagedOut,
-    PageOut,
-    Preempt,
-    Report,
-    Request,
-    SetPolicy,
-    Wait,
-    Withdraw,
-    Yield,
-)
 from jupyter_gpushare.wire.snapshot import SessionView
 
 from .listener import Listener
@@ -129,7 +104,7 @@ class Notebook(Listener):
     def __init__(self, host: Host, name: str, devices: int, among: list[str]) -> None:
         self.host, self.name, self.devices, self.on = host, name, devices, among
         self.turn, self.wants, self.has = 0, False, False
-        self.demand = Demand(GB, GB, measured=True)
+        self.demand = m.Demand(GB, GB, measured=True)
         self.connect()
         self.register()
 
@@ -139,23 +114,23 @@ class Notebook(Listener):
 
     def register(self) -> None:
         self.connect()
-        self.says(Hello(PROTOCOL))
+        self.says(m.Hello(m.PROTOCOL))
         place: dict[str, Any] = {"among": self.on, "devices": self.devices}
         turn = {"turn": self.turn, "holding": self.has, "waiting": self.wants and not self.has}
-        self.says(Open(self.name, self.name, demand=self.demand, **place, **turn))
-        for opened in self.heard_of(Opened):
+        self.says(m.Open(self.name, self.name, demand=self.demand, **place, **turn))
+        for opened in self.heard_of(m.Opened):
             self.on = opened.gang or [opened.device]
 
     def says(self, message: ToBroker) -> None:
         self.host.service.handle(self, message, self.host.now)
 
-    def send(self, *messages: Message) -> None:
+    def send(self, *messages: m.Message) -> None:
         super().send(*messages)
         for message in messages:
-            if isinstance(message, Grant) and message.turn == self.turn and self.wants:
+            if isinstance(message, m.Grant) and message.turn == self.turn and self.wants:
                 assert self.devices == 1 or not (self.has or message.bytes)
                 self.has = True
-            elif isinstance(message, Yield) and message.turn == self.turn:
+            elif isinstance(message, m.Yield) and message.turn == self.turn:
                 assert self.has
                 assert not self.asked
                 self.asked = True
@@ -163,21 +138,21 @@ class Notebook(Listener):
     def request(self) -> None:
         if not self.wants:
             self.turn, self.wants = self.turn + 1, True
-            self.says(Request(self.turn))
+            self.says(m.Request(self.turn))
 
     def finish(self) -> None:
         if self.wants:
             self.wants = self.has = self.asked = False
-            self.says(Finish(self.turn))
+            self.says(m.Finish(self.turn))
 
     def report(self, persistent: int) -> None:
         """A demand of this number of GB."""
-        self.demand = Demand(persistent * GB, GB, measured=True)
-        self.says(Report(1, self.demand))
+        self.demand = m.Demand(persistent * GB, GB, measured=True)
+        self.says(m.Report(1, self.demand))
 
     @property
     def error(self) -> str:
-        *_, last = self.heard_of(Error)
+        *_, last = self.heard_of(m.Error)
         return last.message
 
 
@@ -192,8 +167,8 @@ def host() -> Iterator[Host]:
 
 def test_a_gang_has_the_emptiest_devices_and_is_told_which(host: Host) -> None:
     host.open("single", among=["cuda:0"])
-    (opened,) = host.open("gang", 2).heard_of(Opened)
-    assert opened == Opened(
+    (opened,) = host.open("gang", 2).heard_of(m.Opened)
+    assert opened == m.Opened(
         "gang", "cuda:1", 16 * GB, 0, "GPU-1", ["cuda:1", "cuda:2"], ["GPU-1", "GPU-2"]
     )
 
@@ -216,8 +191,8 @@ def test_more_devices_than_there_are_is_one_sentence(
     peer = host.open("single")
     host.lose("single")
     peer.connect()
-    peer.says(Hello(PROTOCOL))
-    peer.says(Open("gang", "gang", device, among, 4))
+    peer.says(m.Hello(m.PROTOCOL))
+    peer.says(m.Open("gang", "gang", device, among, 4))
     assert peer.error == f"4 devices at once are more than this notebook may use here: {there}"
 
 
@@ -228,7 +203,7 @@ def test_a_gang_waits_until_all_are_free_and_is_told_the_holders(host: Host) -> 
     gang.request()
     assert host.holders() == {"single"}
     host.pass_time(1.0)
-    (wait,) = gang.heard_of(Wait)  # one, and not one for each device
+    (wait,) = gang.heard_of(m.Wait)  # one, and not one for each device
     why = "waits until all of its 2 devices are free: cuda:1 is held by single"
     assert (wait.reason, wait.waiting_seconds, wait.position) == (why, 1.0, 1)
     views = host.views("gang")
@@ -246,14 +221,14 @@ def test_a_gang_waits_until_all_are_free_and_is_told_the_holders(host: Host) -> 
 
 def test_a_gang_shares_no_lane_and_no_session_runs_beside_it(host: Host) -> None:
     gang = host.open("gang", 3)
-    gang.says(SetPolicy(running_lanes=0))
-    gang.says(SetPolicy("pack"))
+    gang.says(m.SetPolicy(running_lanes=0))
+    gang.says(m.SetPolicy("pack"))
     others = [host.open(f"single{number}", among=[ALL[number % 3]]) for number in range(6)]
     gang.request()
     for other in others:
         other.request()
     assert host.holders() == {"gang"}
-    assert gang.heard_of(Grant) == [Grant(1, 0)]
+    assert gang.heard_of(m.Grant) == [m.Grant(1, 0)]
 
 
 def test_two_gangs_with_a_device_in_common_take_turns(host: Host) -> None:
@@ -290,7 +265,7 @@ def test_a_gang_that_closes_frees_all_its_devices(host: Host) -> None:
     gang.request()
     other = host.open("other", 3)
     other.request()
-    gang.says(Close())
+    gang.says(m.Close())
     del host.notebooks["gang"]
     assert host.holders() == {"other"}
 
@@ -313,8 +288,8 @@ def test_a_wait_that_is_cancelled_is_withdrawn_by_the_gang(host: Host) -> None:
     single.request()
     gang = host.open("gang", 2, ALL[:2])
     gang.request()
-    single.says(Cancel("gang"))
-    assert [withdraw.turn for withdraw in gang.heard_of(Withdraw)] == [gang.turn]
+    single.says(m.Cancel("gang"))
+    assert [withdraw.turn for withdraw in gang.heard_of(m.Withdraw)] == [gang.turn]
 
 
 def test_a_gang_that_holds_keeps_all_its_devices_when_the_broker_is_killed(host: Host) -> None:
@@ -345,7 +320,7 @@ def test_a_gang_that_asks_a_broker_which_recovers_waits_and_is_told_so(host: Hos
     gang = host.open("gang", 2)
     gang.request()
     host.pass_time(1.0)
-    (wait,) = gang.heard_of(Wait)
+    (wait,) = gang.heard_of(m.Wait)
     kept = "is kept for the notebooks that had it before the broker was restarted"
     assert wait.reason == (
         f"waits until all of its 2 devices are free: cuda:0 {kept}; cuda:1 {kept}"
@@ -374,19 +349,19 @@ def test_a_paused_gang_keeps_no_device_from_others(host: Host) -> None:
     gang.request()
     third = host.open("third", among=["cuda:0"])
     third.request()
-    gang.says(Change(paused=True))
+    gang.says(m.Change(paused=True))
     assert host.holders() == {"single", "third"}
     for name in ("single", "third"):
         host.notebooks[name].finish()
     assert host.holders() == set()
-    gang.says(Change(paused=False))
+    gang.says(m.Change(paused=False))
     assert host.holders() == {"gang"}
 
 
 def test_a_gang_that_is_paused_in_its_turn_is_asked_to_end_it_once(host: Host) -> None:
     gang = host.open("gang", 3)
     gang.request()
-    gang.says(Change(paused=True))
+    gang.says(m.Change(paused=True))
     assert gang.asked
     gang.finish()
     gang.request()
@@ -397,10 +372,10 @@ def test_a_gang_that_is_paused_in_its_turn_is_asked_to_end_it_once(host: Host) -
 def test_a_user_can_preempt_a_gang(host: Host) -> None:
     gang = host.open("gang", 2)
     gang.request()
-    gang.says(Preempt("gang"))
+    gang.says(m.Preempt("gang"))
     assert gang.asked
     gang.finish()
-    gang.says(Preempt("gang"))
+    gang.says(m.Preempt("gang"))
     assert gang.error == "gang has no turn to end"
 
 
@@ -430,7 +405,7 @@ def test_a_holder_that_hangs_on_one_device_keeps_a_gang_from_it_and_no_other_dev
 
 def test_a_gang_without_room_on_one_device_keeps_no_other_device_idle(host: Host) -> None:
     large = host.open("large", among=["cuda:1"])
-    large.says(Report(1, Demand(15 * GB, 0, measured=True)))
+    large.says(m.Report(1, m.Demand(15 * GB, 0, measured=True)))
     gang = host.open("gang", 2, ALL[:2])
     third = host.open("third", among=["cuda:0"])
     gang.request()
@@ -445,21 +420,21 @@ def test_a_gang_without_room_on_one_device_keeps_no_other_device_idle(host: Host
 
 def test_the_idle_are_paged_out_for_a_gang(host: Host) -> None:
     idle = host.open("idle", among=["cuda:1"])
-    idle.says(Report(1, Demand(15 * GB, 0, measured=True)))
-    idle.says(Busy(False))
+    idle.says(m.Report(1, m.Demand(15 * GB, 0, measured=True)))
+    idle.says(m.Busy(False))
     gang = host.open("gang", 2, ALL[:2])
     gang.request()
     assert host.holders() == set()
-    assert idle.heard_of(PageOut) == [PageOut()]
-    idle.says(PagedOut(15 * GB))
+    assert idle.heard_of(m.PageOut) == [m.PageOut()]
+    idle.says(m.PagedOut(15 * GB))
     assert host.holders() == {"gang"}
     host.look()
 
 
 def test_backfill_past_a_gang_that_waits_for_memory_is_bounded(host: Host) -> None:
-    host.open("large", among=["cuda:1"]).says(Report(1, Demand(9 * GB, 0, measured=True)))
+    host.open("large", among=["cuda:1"]).says(m.Report(1, m.Demand(9 * GB, 0, measured=True)))
     gang = host.open("gang", 2, ALL[:2])
-    gang.says(Report(1, Demand(9 * GB, 0, measured=True)))
+    gang.says(m.Report(1, m.Demand(9 * GB, 0, measured=True)))
     gang.request()
     host.pass_time(AGING + 1.0)
     newcomer = host.open("newcomer", among=["cuda:1"])
@@ -473,7 +448,7 @@ def test_backfill_past_a_gang_that_waits_for_memory_is_bounded(host: Host) -> No
 
 def test_a_demand_that_no_device_can_hold_is_refused_and_changes_nothing(host: Host) -> None:
     gang = host.open("gang", 2)
-    gang.says(Report(1, Demand(17 * GB, 0, measured=True)))
+    gang.says(m.Report(1, m.Demand(17 * GB, 0, measured=True)))
     assert "17.0 GiB" in gang.error
     gang.request()
     assert host.holders() == {"gang"}
@@ -494,10 +469,10 @@ def test_a_gangs_seconds_count_for_each_device_and_its_waits_once(host: Host) ->
     for _ in range(3):
         host.pass_time(1.0)
     assert [view.waited_seconds for view in host.views("gang").values()] == [4.0, 4.0]
-    gang.says(Account(0.0, 4e9, "notebook"))
-    while not gang.heard_of(messages.Accounts):
+    gang.says(m.Account(0.0, 4e9, "notebook"))
+    while not gang.heard_of(m.Accounts):
         host.service.tick(host.now)
-    (answer,) = gang.heard_of(messages.Accounts)
+    (answer,) = gang.heard_of(m.Accounts)
     used = {row.name: (row.device_seconds, row.waited_seconds) for row in answer.rows}
     # cuda:1 was kept for it while it waited for cuda:0
     assert used["ada: gang"] == (10.0, 4.0)
@@ -553,16 +528,16 @@ def live_through(host: Host, wanted: list[list[str]], path: list[tuple[str, str]
         elif what == "obey":
             obey(host)
         elif what in ("pause", "goes on"):
-            notebook.says(Change(paused=what == "pause"))
+            notebook.says(m.Change(paused=what == "pause"))
         elif what in ("grow", "shrink"):
             notebook.report(12 if what == "grow" else 1)
         elif what == "policy":
-            notebook.says(SetPolicy(POLICIES[number % len(POLICIES)]))
+            notebook.says(m.SetPolicy(POLICIES[number % len(POLICIES)]))
         else:
             getattr(notebook, what)()
         host.look()
     for notebook in host.notebooks.values():
-        notebook.says(Change(paused=False))
+        notebook.says(m.Change(paused=False))
         notebook.report(1)
     served: set[str] = set()
     for _ in range(300):

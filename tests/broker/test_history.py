@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from jupyter_gpushare.broker.snapshot.history import MAX_TURNS, TWELFTHS, History
-from jupyter_gpushare.wire.snapshot import (
-    TurnView,
-    UserView,
-)
+from jupyter_gpushare.wire.snapshot import TurnView, UserView
 
 ADA, GRACE = ("ada", 1), ("grace", 1)
 

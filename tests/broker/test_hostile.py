@@ -29,34 +29,12 @@ from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import Settings, accounts_path, load
 from jupyter_gpushare.wire import framing
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.framing import ToBroker
 from jupyter_gpushare.wire.handoff_slot import HandoffSlot
 from jupyter_gpushare.wire.launch import connect
-from jupyter_gpushare.wire.messages import (
-    PROTOCOL,
-    Account,
-    ClassMode,
-    Demand,
-    Error,
-    Finish,
-    Grant,
-    Hello,
-    Look,
-    NewKey,
-    Open,
-    Opened,
-    RenewKey,
-    Request,
-    Rests,
-    Yield,
-    sealed,
-)
-from jupyter_gpushare.wire.messages import Accounts as Told
-from jupyter_gpushare.wire.snapshot import (
-    DeviceView,
-    Snapshot,
-)
+from jupyter_gpushare.wire.snapshot import DeviceView, Snapshot
 
 from ..conftest import wait_for_exit
 from ..polling import until
@@ -78,17 +56,12 @@ class Visitor(Speaker):
         return super().says(message, now)
 
     def opens(self, name: str, **more: Any) -> Visitor:
-        demand = Demand(1000, 1000, measured=True)
-        return self.says(Open(name, f"{name}.ipynb", demand=demand, **more))
+        demand = m.Demand(1000, 1000, measured=True)
+        return self.says(m.Open(name, f"{name}.ipynb", demand=demand, **more))
 
     @property
     def refusals(self) -> list[str]:
-        return [error.message for error in self.heard_of(Error)]
-
-
-@pytest.fixture
-def service() -> Service:
-    return Service(load({}), DEVICES, started=0.0)
+        return [error.message for error in self.heard_of(m.Error)]
 
 
 # --- the ids of sessions --------------------------------------------------------------------------
@@ -109,14 +82,14 @@ def test_a_stranger_that_is_first_after_a_restart_does_not_get_the_session_of_an
     owner = Visitor(service, "owner").says(session._registration.message())
     assert thief.refusals == guesser.refusals
     assert "opens with the secret of its own alone" in thief.refusals[0]
-    assert owner.heard_of(Opened)
+    assert owner.heard_of(m.Opened)
 
 
 def test_the_secret_of_a_session_is_not_visible(service: Service) -> None:
     secret, key = "1" * 32, "2" * 32
-    opened = Open(sealed(secret), "a", handoff_slot="m", key=key, secret=secret)
-    shown = Visitor(service, "a").says(opened).says(Rests(1)).says(Look()).heard
-    assert sealed(secret) in str(shown)
+    opened = m.Open(m.sealed(secret), "a", handoff_slot="m", key=key, secret=secret)
+    shown = Visitor(service, "a").says(opened).says(m.Rests(1)).says(m.Look()).heard
+    assert m.sealed(secret) in str(shown)
     for hidden in (secret, key):
         assert hidden not in str(shown)
         assert hidden not in repr(opened)
@@ -138,15 +111,15 @@ def test_a_session_that_claims_a_turn_which_was_not_granted_has_none(
 ) -> None:
     """It is asked to yield, as a process that computes by mistake has to."""
     with Client.connect(settings) as holder, Client.connect(settings) as attacker:
-        holder.ask(Open("holder", "h", "host", demand=Demand(1000, 1000, measured=True)))
-        holder.send(Request(1))
-        while not isinstance(holder.receive(), Grant):
+        holder.ask(m.Open("holder", "h", "host", demand=m.Demand(1000, 1000, measured=True)))
+        holder.send(m.Request(1))
+        while not isinstance(holder.receive(), m.Grant):
             pass
-        claim = Open("attacker", "a", "host", turn=1, holding=True)
-        assert isinstance(attacker.ask(claim), Opened)
-        assert attacker.receive() == Yield(1)
+        claim = m.Open("attacker", "a", "host", turn=1, holding=True)
+        assert isinstance(attacker.ask(claim), m.Opened)
+        assert attacker.receive() == m.Yield(1)
         assert states(holder.look()) == {"holder": "running", "attacker": "idle"}
-        attacker.send(Request(2))
+        attacker.send(m.Request(2))
         assert states(attacker.look()) == {"holder": "running", "attacker": "waiting"}
 
 
@@ -156,22 +129,22 @@ def test_a_session_that_loses_its_connection_in_its_turn_brings_it_back_once(
     for lost_at, state in ((2.0, "running"), (4.0, "idle")):
         visitor = Visitor(service, "ada")
         if state == "running":
-            visitor.opens("a").says(Request(1))
+            visitor.opens("a").says(m.Request(1))
         else:
             visitor.opens("a", turn=1, holding=True)
         service.lost(visitor, lost_at)
         back = Visitor(service, "ada")
-        back.says(Open("a", "a", turn=1, holding=True), lost_at + 1.0)
+        back.says(m.Open("a", "a", turn=1, holding=True), lost_at + 1.0)
         assert states(service.snapshot(lost_at + 1.0)) == {"a": state}
         service.lost(back, lost_at + 1.5)
 
 
 def test_a_turn_that_was_lost_long_ago_is_not_brought_back(service: Service) -> None:
     """Turns cannot be saved for a time at which others wait."""
-    visitor = Visitor(service, "ada").opens("a").says(Request(1))
+    visitor = Visitor(service, "ada").opens("a").says(m.Request(1))
     service.lost(visitor, 2.0)
     back = Visitor(service, "ada")
-    back.says(Open("a", "a", turn=1, holding=True), 2.0 + RETURN_SECONDS)
+    back.says(m.Open("a", "a", turn=1, holding=True), 2.0 + RETURN_SECONDS)
     assert states(service.snapshot(40.0)) == {"a": "idle"}
 
 
@@ -180,12 +153,14 @@ def test_lost_sessions_are_charged_for_no_time_of_their_absence(
 ) -> None:
     """No user can spend the daily seconds of a group without the device."""
     for number in range(40):
-        visitor = Visitor(service, "eve").opens(f"n{number}").says(Request(1))
+        visitor = Visitor(service, "eve").opens(f"n{number}").says(m.Request(1))
         service.lost(visitor, 1.0)
     for number in range(40):
         back = Visitor(service, "eve")
-        back.says(Open(f"n{number}", "n", turn=1, holding=number % 2 == 0, device_seconds=8.0), 9.0)
-        back.says(Finish(1), 9.0)
+        back.says(
+            m.Open(f"n{number}", "n", turn=1, holding=number % 2 == 0, device_seconds=8.0), 9.0
+        )
+        back.says(m.Finish(1), 9.0)
     service.tick(9.5)
     assert service.accounts.used_today("eve") < 1.0
 
@@ -197,20 +172,20 @@ def test_after_a_crash_only_sessions_on_the_recovery_journal_pass_the_quotas(
     rules.write_text('[quotas]\nsessions = 2\npersistent = "64 MiB"')
     limited = msgspec.structs.replace(settings, rulebook=str(rules))
     with Client.connect(limited) as first:
-        first.ask(Open("first", "f", "host"))
-        first.send(Request(1))
-        while not isinstance(first.receive(), Grant):
+        first.ask(m.Open("first", "f", "host"))
+        first.send(m.Request(1))
+        while not isinstance(first.receive(), m.Grant):
             pass
         os.kill(killed := first.welcome.pid, signal.SIGKILL)
     wait_for_exit(killed)
     clients = [Client.connect(limited) for _ in range(12)]
     codes = []
     for number, client in enumerate(clients):
-        demand = Demand(15 << 20, 0, measured=True)
+        demand = m.Demand(15 << 20, 0, measured=True)
         name = "first" if number == 0 else f"n{number}"
-        client.send(Open(name, "n", "host", turn=1, holding=True, demand=demand))
+        client.send(m.Open(name, "n", "host", turn=1, holding=True, demand=demand))
         answer = client.receive()
-        codes.append(answer.code if isinstance(answer, Error) else type(answer).__name__)
+        codes.append(answer.code if isinstance(answer, m.Error) else type(answer).__name__)
     with Client.connect(limited) as subscriber:
         seen = subscriber.look().devices[0]
     assert codes == ["Opened", "Opened", *["quota"] * 10]
@@ -224,23 +199,22 @@ def test_after_a_crash_only_sessions_on_the_recovery_journal_pass_the_quotas(
 
 
 def memory_of_a_turn(visitor: Visitor, turn: int) -> int:
-    visitor.says(Request(turn))
-    grant = visitor.heard_of(Grant)[-1]
+    visitor.says(m.Request(turn))
+    grant = visitor.heard_of(m.Grant)[-1]
     assert grant.turn == turn
     return grant.memory
 
 
 def test_a_session_that_leaves_a_trusted_group_maps_no_memory_that_the_others_use(
-    tmp_path: Path,
+    ruled: Any,
+    rules: Path,
 ) -> None:
-    rules = tmp_path / "rules.toml"
-    rules.write_text(TRUSTED.format('"ann", "bob"'))
-    service = Service(load({}, rulebook=str(rules)), DEVICES, started=0.0)
+    service = ruled(TRUSTED.format('"ann", "bob"'))
     ann, bob = (Visitor(service, user).opens(user) for user in ("ann", "bob"))
     shared = memory_of_a_turn(ann, 1)
-    ann.says(Finish(1))
+    ann.says(m.Finish(1))
     assert memory_of_a_turn(bob, 1) == shared != 0
-    bob.says(Finish(1))
+    bob.says(m.Finish(1))
     rules.write_text(TRUSTED.format('"bob"'))
     service.tick(2.0)
     assert (ann.is_open, bob.is_open) == (False, True)
@@ -248,23 +222,22 @@ def test_a_session_that_leaves_a_trusted_group_maps_no_memory_that_the_others_us
 
 
 def test_a_session_with_a_turn_keeps_its_memory_while_another_leaves_the_group(
-    tmp_path: Path,
+    ruled: Any,
+    rules: Path,
 ) -> None:
-    rules = tmp_path / "rules.toml"
-    rules.write_text(TRUSTED.format('"ann", "bob"'))
-    service = Service(load({}, rulebook=str(rules)), DEVICES, started=0.0)
+    service = ruled(TRUSTED.format('"ann", "bob"'))
     _, bob = (Visitor(service, user).opens(user) for user in ("ann", "bob"))
     before = memory_of_a_turn(bob, 1)
     rules.write_text(TRUSTED.format('"bob"'))
     service.tick(2.0)
-    assert bob.heard_of(Grant)[-1].memory == before
-    bob.says(Finish(1))
+    assert bob.heard_of(m.Grant)[-1].memory == before
+    bob.says(m.Finish(1))
     assert memory_of_a_turn(bob, 2) not in (0, before)
 
 
 def handoff_token_for(holder: Visitor) -> str:
     """Return the direct handoff that it is to send."""
-    successor = holder.heard_of(Yield)[-1].successor
+    successor = holder.heard_of(m.Yield)[-1].successor
     assert successor is not None
     return successor.handoff_token
 
@@ -278,63 +251,60 @@ def accepts(handoff_slot: HandoffSlot, handoff_token: str, turn: int) -> bool:
 
 
 def test_a_direct_handoff_that_was_kept_by_a_session_that_left_the_group_gives_no_turn(
-    tmp_path: Path,
+    ruled: Any,
+    rules: Path,
 ) -> None:
     """Its memory is that of the group, which the session that has left still maps."""
-    rules = tmp_path / "rules.toml"
-    rules.write_text(TRUSTED.format('"ann", "bob", "cleo"'))
-    service = Service(load({}, rulebook=str(rules)), DEVICES, started=0.0)
+    service = ruled(TRUSTED.format('"ann", "bob", "cleo"'))
     handoff_slot = HandoffSlot()
     spy, cleo = (Visitor(service, user).opens(user) for user in ("ann", "cleo"))
     bob = Visitor(service, "bob").opens(
         "bob", handoff_slot=handoff_slot.name, key=handoff_slot.new_key()
     )
     memory_of_a_turn(bob, 1)
-    bob.says(Finish(1))
+    bob.says(m.Finish(1))
     memory_of_a_turn(spy, 1)
-    bob.says(Request(2))
+    bob.says(m.Request(2))
     service.pass_time(2.0)
     kept = handoff_token_for(spy)
     assert accepts(handoff_slot, kept, 2)
     rules.write_text(TRUSTED.format('"bob", "cleo"'))
     service.tick(3.0)
-    assert [type(message) for message in bob.heard].count(RenewKey) == 1
-    bob.says(NewKey(handoff_slot.new_key()))
+    assert [type(message) for message in bob.heard].count(m.RenewKey) == 1
+    bob.says(m.NewKey(handoff_slot.new_key()))
     assert not accepts(handoff_slot, kept, 2)
     service.lost(spy, 3.1)
-    bob.says(Finish(2), 3.2)
+    bob.says(m.Finish(2), 3.2)
     memory_of_a_turn(cleo, 1)
-    bob.says(Request(3), 3.3)
+    bob.says(m.Request(3), 3.3)
     service.pass_time(4.0)
     assert accepts(handoff_slot, handoff_token_for(cleo), 3), "tokens of the new key count"
 
 
-def test_until_a_key_is_renewed_turns_come_from_the_broker_alone(tmp_path: Path) -> None:
-    rules = tmp_path / "rules.toml"
-    rules.write_text(TRUSTED.format('"ann", "bob", "cleo"'))
-    service = Service(load({}, rulebook=str(rules)), DEVICES, started=0.0)
+def test_until_a_key_is_renewed_turns_come_from_the_broker_alone(ruled: Any, rules: Path) -> None:
+    service = ruled(TRUSTED.format('"ann", "bob", "cleo"'))
     bob = Visitor(service, "bob").opens("bob", handoff_slot="m", key="0" * 32)
     _, cleo = (Visitor(service, user).opens(user) for user in ("ann", "cleo"))
     rules.write_text(TRUSTED.format('"bob", "cleo"'))
     service.tick(2.0)
     memory_of_a_turn(bob, 1)
-    bob.says(Finish(1))
+    bob.says(m.Finish(1))
     memory_of_a_turn(cleo, 1)
-    bob.says(NewKey("wrong")).says(Request(2))
+    bob.says(m.NewKey("wrong")).says(m.Request(2))
     assert "the key of a handoff slot" in bob.refusals[0]
     service.pass_time(3.0)
-    assert cleo.heard_of(Yield)[-1].successor is None
+    assert cleo.heard_of(m.Yield)[-1].successor is None
 
 
 def test_descriptors_that_come_with_messages_are_not_kept(
     settings: Settings, broker_pid: int
 ) -> None:
     with connect(settings) as connection, Client.connect(settings) as subscriber:
-        connection.sendall(framing.encode(Hello(PROTOCOL)))
+        connection.sendall(framing.encode(m.Hello(m.PROTOCOL)))
         connection.recv(4096)
         before = psutil.Process(broker_pid).num_fds()
         for _ in range(20):
-            socket.send_fds(connection, [framing.encode(Look())], [0] * 100)
+            socket.send_fds(connection, [framing.encode(m.Look())], [0] * 100)
             connection.recv(1 << 20)
         subscriber.look()
         assert psutil.Process(broker_pid).num_fds() == before
@@ -345,9 +315,9 @@ def test_the_last_session_that_leaves_leaves_no_lane_memory_and_no_use_uncounted
 ) -> None:
     lasting = msgspec.structs.replace(settings, idle_exit_seconds=0)
     with Client.connect(lasting) as client:
-        client.ask(Open("a", "a", "host", demand=Demand(1000, 1 << 20, measured=True)))
-        client.send(Request(1))
-        while not isinstance(client.receive(), Grant):
+        client.ask(m.Open("a", "a", "host", demand=m.Demand(1000, 1 << 20, measured=True)))
+        client.send(m.Request(1))
+        while not isinstance(client.receive(), m.Grant):
             pass
         broker = client.welcome.pid
         assert lane_memories(broker) == 1
@@ -370,7 +340,7 @@ def lane_memories(pid: int) -> int:
 @pytest.mark.system
 def test_a_silent_connection_is_closed(settings: Settings) -> None:
     with connect(settings) as silent, Client.connect(settings) as subscriber:
-        silent.sendall(framing.encode(Hello(PROTOCOL))[:-1])
+        silent.sendall(framing.encode(m.Hello(m.PROTOCOL))[:-1])
         assert silent.recv(1) == b""
         assert subscriber.look()
 
@@ -379,8 +349,8 @@ def test_one_connection_leaves_no_more_than_one_released_session(settings: Setti
     """Each is in every Snapshot, which has a largest size that clients read."""
     with Client.connect(settings) as attacker, Client.connect(settings) as subscriber:
         for number in range(300):
-            attacker.ask(Open(f"n{number}", "n", "host", demand=Demand(1, 1, measured=True)))
-            attacker.send(Rests(0))
+            attacker.ask(m.Open(f"n{number}", "n", "host", demand=m.Demand(1, 1, measured=True)))
+            attacker.send(m.Rests(0))
         attacker.look()  # all of it was handled
         assert [view.id for view in subscriber.look().devices[0].resting] == ["n299"]
 
@@ -393,11 +363,11 @@ def test_a_session_that_names_countless_devices_is_refused(service: Service) -> 
 def test_a_user_that_asks_for_countless_reports_leaves_room_for_others(service: Service) -> None:
     greedy = [Visitor(service, "greedy") for _ in range(REPORTS_OF_A_USER + 1)]
     for visitor in (*greedy, other := Visitor(service, "other")):
-        visitor.says(Account(0.0, 1.0))
+        visitor.says(m.Account(0.0, 1.0))
     assert f"{REPORTS_OF_A_USER} reports of a user" in greedy[-1].refusals[0]
     service.accounts.close()
     service.tick(2.0)
-    assert other.heard_of(Told)
+    assert other.heard_of(m.Accounts)
 
 
 def seen(user: str) -> Seen:
@@ -494,7 +464,7 @@ def test_a_class_goes_on_while_the_rulebook_is_emptied_or_is_a_pipe(
         Client.connect(load(), "teacher") as teacher,
         Client.connect(load(), "subscriber") as subscriber,
     ):
-        teacher.ask(ClassMode("course", True))
+        teacher.ask(m.ClassMode("course", True))
         states = subscriber.watch(0.05)
         rules.write_text("")
         assert "is empty" in seen_error(states)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,30 +11,8 @@ import pytest
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
-from jupyter_gpushare.wire.messages import (
-    Busy,
-    Close,
-    Demand,
-    Error,
-    Finish,
-    GiveBack,
-    Grant,
-    Message,
-    Notice,
-    Open,
-    Opened,
-    PagedOut,
-    PageOut,
-    Request,
-    Rest,
-    Rests,
-)
-from jupyter_gpushare.wire.snapshot import (
-    Intervention,
-    RestingView,
-    SessionView,
-    Snapshot,
-)
+from jupyter_gpushare.wire import messages as m
+from jupyter_gpushare.wire import snapshot as s
 
 from .listener import Speaker
 
@@ -64,10 +41,10 @@ class Notebook(Speaker):
         self.opens(0.0, **more)
 
     def opens(self, now: float, **more: Any) -> None:
-        demand = Demand(GB, GB, measured=True)
-        self.says(Open(id=self.name, name=f"{self.name}.ipynb", demand=demand, **more), now)
+        demand = m.Demand(GB, GB, measured=True)
+        self.says(m.Open(id=self.name, name=f"{self.name}.ipynb", demand=demand, **more), now)
 
-    def hears(self, *kinds: type[Message]) -> list[Message]:
+    def hears(self, *kinds: type[m.Message]) -> list[m.Message]:
         """Return the messages of these kinds; all messages are forgotten."""
         heard, self.heard = self.heard, []
         return [message for message in heard if isinstance(message, kinds)]
@@ -77,28 +54,21 @@ DEVICES = [Device("host", 64 * GB, "main memory")]
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Service:
-    file = tmp_path / "rules.toml"
-    file.write_text(RULES)
-    return Service(load({}, rulebook=str(file)), DEVICES, started=0.0)
-
-
-@pytest.fixture
 def without_rules() -> Service:
     return Service(load({}), DEVICES, started=0.0)
 
 
-def pass_until(service: Service, end: float) -> None:
+def pass_until(service: Service, end: float, step: float = 5.0) -> None:
     """Advance from the last tick on; each escalation step of the rules lies on a tick."""
     now = getattr(service, "_test_now", 0.0)
     while now < end:
-        now += 5.0
+        now += step
         service.pass_time(now)
         service.tick(now)
     service._test_now = now  # type: ignore[attr-defined]
 
 
-def view(service: Service, now: float) -> SessionView:
+def view(service: Service, now: float) -> s.SessionView:
     (only,) = service.snapshot(now).devices[0].sessions
     return only
 
@@ -106,25 +76,25 @@ def view(service: Service, now: float) -> SessionView:
 def test_an_idle_notebook_goes_through_the_escalation_steps(service: Service) -> None:
     notebook = Notebook(service, "a", busy=False)
     pass_until(service, 60)
-    assert notebook.hears(GiveBack, PageOut, Rest) == []
+    assert notebook.hears(m.GiveBack, m.PageOut, m.Rest) == []
     pass_until(service, 65)
-    assert notebook.hears(GiveBack, PageOut, Rest) == [GiveBack()]
+    assert notebook.hears(m.GiveBack, m.PageOut, m.Rest) == [m.GiveBack()]
     assert (view(service, 65.0).idle_step, view(service, 65.0).idle_seconds) == ("caches", 60.0)
     pass_until(service, 605)
-    assert notebook.hears(GiveBack, PageOut, Rest) == [PageOut()]
-    notebook.says(PagedOut(GB), 606.0)
+    assert notebook.hears(m.GiveBack, m.PageOut, m.Rest) == [m.PageOut()]
+    notebook.says(m.PagedOut(GB), 606.0)
     assert (view(service, 606.0).state, view(service, 606.0).idle_step) == ("paged_out", "page_out")
     pass_until(service, 1805)
-    assert notebook.hears(GiveBack, PageOut, Rest) == [Rest()]
+    assert notebook.hears(m.GiveBack, m.PageOut, m.Rest) == [m.Rest()]
 
 
 def test_the_user_is_told_of_effects_on_the_next_cell(service: Service) -> None:
     notebook = Notebook(service, "a", busy=False)
     pass_until(service, 600)
-    assert notebook.hears(Notice) == []
+    assert notebook.hears(m.Notice) == []
     pass_until(service, 605)
-    (notice,) = notebook.hears(Notice)
-    assert isinstance(notice, Notice)
+    (notice,) = notebook.hears(m.Notice)
+    assert isinstance(notice, m.Notice)
     assert notice.sentence.startswith("No cell has run in this notebook for 10 min. Its memory")
 
 
@@ -133,30 +103,30 @@ def test_a_cell_that_runs_is_never_idle(service: Service, is_asked: bool) -> Non
     """It may take turns, or none at all."""
     notebook = Notebook(service, "a")
     if is_asked:
-        notebook.says(Request(1), 1.0)
+        notebook.says(m.Request(1), 1.0)
     pass_until(service, 10_000)
-    assert notebook.hears(GiveBack, PageOut, Rest, Notice) == []
+    assert notebook.hears(m.GiveBack, m.PageOut, m.Rest, m.Notice) == []
     assert view(service, 10_000.0).idle_seconds is None
 
 
 def test_a_turn_without_a_cell_is_not_idle_either(service: Service) -> None:
     notebook = Notebook(service, "a", busy=False)
-    notebook.says(Request(1), 1.0)
+    notebook.says(m.Request(1), 1.0)
     pass_until(service, 10_000)
-    assert notebook.hears(GiveBack, PageOut, Rest) == []
+    assert notebook.hears(m.GiveBack, m.PageOut, m.Rest) == []
 
 
 def test_a_cell_starts_the_escalation_anew(service: Service) -> None:
     notebook = Notebook(service, "a", busy=False)
     pass_until(service, 65)
-    notebook.says(Busy(True), 66.0)
+    notebook.says(m.Busy(True), 66.0)
     pass_until(service, 70)
-    notebook.says(Busy(False), 71.0)
+    notebook.says(m.Busy(False), 71.0)
     notebook.hears()
     pass_until(service, 130)
-    assert notebook.hears(GiveBack) == []
+    assert notebook.hears(m.GiveBack) == []
     pass_until(service, 140)
-    assert notebook.hears(GiveBack) == [GiveBack()]
+    assert notebook.hears(m.GiveBack) == [m.GiveBack()]
 
 
 # --- released notebooks ---------------------------------------------------------------------------
@@ -166,7 +136,7 @@ def test_a_cell_starts_the_escalation_anew(service: Service) -> None:
 def resting(service: Service) -> Notebook:
     notebook = Notebook(service, "a", busy=False)
     pass_until(service, 1805)
-    notebook.says(Rests(GB), 1806.0)
+    notebook.says(m.Rests(GB), 1806.0)
     notebook.hears()
     return notebook
 
@@ -179,7 +149,7 @@ def test_a_released_session_has_no_lane_and_is_shown(service: Service, resting: 
     device = device_of(service, 1806.0)
     assert (device.sessions, device.persistent_bytes) == ([], 0)
     assert device.resting == [
-        RestingView("a", "a.ipynb", "ada", 7, GB, idle_seconds=1801.0, idle_step="release")
+        s.RestingView("a", "a.ipynb", "ada", 7, GB, idle_seconds=1801.0, idle_step="release")
     ]
 
 
@@ -187,48 +157,46 @@ def test_a_released_session_has_a_lane_again_with_the_next_cell(
     service: Service, resting: Notebook
 ) -> None:
     resting.opens(2000.0, paged_out_bytes=GB, busy=True)
-    assert len(resting.hears(Opened)) == 1
+    assert len(resting.hears(m.Opened)) == 1
     assert device_of(service, 2000.0).resting == []
     assert view(service, 2000.0).id == "a"
-    resting.says(Request(1), 2001.0)
-    assert resting.hears(Grant)
+    resting.says(m.Request(1), 2001.0)
+    assert resting.hears(m.Grant)
 
 
 def test_a_released_session_counts_to_the_limits_of_sessions(resting: Notebook) -> None:
     service = Service(load({}, max_sessions_per_user=1), DEVICES, started=0.0)
     first = Notebook(service, "a", busy=False)
     second = Notebook(service, "b")
-    first.says(Rests(0), 1.0)
+    first.says(m.Rests(0), 1.0)
     second.opens(2.0)
-    assert len(second.hears(Error)) == 2
+    assert len(second.hears(m.Error)) == 2
     first.hears()
     first.opens(3.0)  # it opens its own session again
-    assert len(first.hears(Opened)) == 1
-    first.says(Rests(0), 4.0)
-    first.says(Close(), 5.0)
+    assert len(first.hears(m.Opened)) == 1
+    first.says(m.Rests(0), 4.0)
+    first.says(m.Close(), 5.0)
     second.opens(6.0)
-    assert (second.hears(Error), second.session) == ([], "b")
+    assert (second.hears(m.Error), second.session) == ([], "b")
 
 
-def test_a_released_session_counts_to_the_quota_of_sessions(tmp_path: Path) -> None:
-    rules = tmp_path / "rules.toml"
-    rules.write_text("[quotas]\nsessions = 1\npersistent = '1 GiB'")
-    service = Service(load({}, rulebook=str(rules)), DEVICES, started=0.0)
+def test_a_released_session_counts_to_the_quota_of_sessions(ruled: Any) -> None:
+    service = ruled("[quotas]\nsessions = 1\npersistent = '1 GiB'")
     first = Notebook(service, "a", busy=False)
-    first.says(Rests(GB), 1.0)
+    first.says(m.Rests(GB), 1.0)
     second = Notebook(service, "b")
-    (error,) = second.hears(Error)
-    assert isinstance(error, Error)
+    (error,) = second.hears(m.Error)
+    assert isinstance(error, m.Error)
     assert error.code == "quota"
     service.lost(first, 2.0)
     second.opens(3.0)
-    assert second.hears(Opened)
+    assert second.hears(m.Opened)
 
 
 def test_a_connection_has_one_released_session(service: Service, resting: Notebook) -> None:
     for number in range(3):
-        resting.says(Open(f"n{number}", "n.ipynb"), 2000.0)
-        resting.says(Rests(0), 2000.0)
+        resting.says(m.Open(f"n{number}", "n.ipynb"), 2000.0)
+        resting.says(m.Rests(0), 2000.0)
     assert [view.id for view in device_of(service, 2000.0).resting] == ["n2"]
 
 
@@ -236,11 +204,11 @@ def test_no_other_user_takes_the_name_of_a_released_session(
     service: Service, resting: Notebook
 ) -> None:
     thief = Notebook(service, "a", user="eve")
-    (error,) = thief.hears(Error)
-    assert isinstance(error, Error)
+    (error,) = thief.hears(m.Error)
+    assert isinstance(error, m.Error)
     assert error.code == "not_permitted"
     resting.opens(2000.0)
-    assert resting.hears(Error) == []
+    assert resting.hears(m.Error) == []
 
 
 def test_a_released_process_that_ends_is_forgotten(service: Service, resting: Notebook) -> None:
@@ -253,7 +221,7 @@ def test_a_released_process_that_ends_is_forgotten(service: Service, resting: No
 # --- directives to the Jupyter server -------------------------------------------------------------
 
 
-def actions(snapshot: Snapshot) -> list[tuple[str, str]]:
+def actions(snapshot: s.Snapshot) -> list[tuple[str, str]]:
     return [(one.session, one.action) for one in snapshot.interventions]
 
 
@@ -273,43 +241,43 @@ def test_an_idle_kernel_is_culled_last_whether_it_is_released_or_not(
 
 def test_nothing_is_culled_by_default(without_rules: Service) -> None:
     Notebook(without_rules, "a", busy=False)
-    pass_until(without_rules, 100_000)
+    pass_until(without_rules, 100_000, step=100.0)
     assert actions(without_rules.snapshot(100_000.0)) == []
 
 
 def test_a_holder_that_hangs_is_interrupted_and_later_ended(service: Service) -> None:
     holder, waiter = Notebook(service, "a"), Notebook(service, "b", user="bob")
-    holder.says(Request(1), 0.0)
-    waiter.says(Request(1), 0.0)
+    holder.says(m.Request(1), 0.0)
+    waiter.says(m.Request(1), 0.0)
     overdue = LEASE + 5.0  # and the quantum before it
     pass_until(service, overdue)
     assert service.snapshot(overdue).interventions == []
-    assert holder.hears(Notice) == []
+    assert holder.hears(m.Notice) == []
     pass_until(service, overdue + 60)
     (one,) = service.snapshot(overdue + 60).interventions
     assert (one.session, one.action) == ("a", "interrupt")
-    (notice,) = holder.hears(Notice)
-    assert isinstance(notice, Notice)
+    (notice,) = holder.hears(m.Notice)
+    assert isinstance(notice, m.Notice)
     for sentence in (notice.sentence, one.sentence):
         assert sentence.startswith("This notebook has kept others from the device for 6")
         assert sentence.endswith(" s too long. So its cell is interrupted.")
     pass_until(service, overdue + 300)
     assert actions(service.snapshot(overdue + 300)) == [("a", "end")]
-    holder.says(Finish(1), overdue + 301)
+    holder.says(m.Finish(1), overdue + 301)
     pass_until(service, overdue + 305)
     assert service.snapshot(overdue + 305).interventions == []
-    assert waiter.hears(Grant)
+    assert waiter.hears(m.Grant)
 
 
 def test_a_holder_is_not_overdue_while_no_other_session_waits(service: Service) -> None:
-    Notebook(service, "a").says(Request(1), 0.0)
+    Notebook(service, "a").says(m.Request(1), 0.0)
     pass_until(service, 10_000)
     assert service.snapshot(10_000.0).interventions == []
 
 
 def test_by_default_holders_that_hang_are_only_shown(without_rules: Service) -> None:
     for name in ("a", "b"):
-        Notebook(without_rules, name).says(Request(1), 0.0)
+        Notebook(without_rules, name).says(m.Request(1), 0.0)
     pass_until(without_rules, 10_000)
     states = {view.state for view in device_of(without_rules, 10_000.0).sessions}
     assert states == {"overdue", "waiting"}
@@ -318,7 +286,7 @@ def test_by_default_holders_that_hang_are_only_shown(without_rules: Service) -> 
 
 def test_an_intervention_names_no_notebook() -> None:
     """All see it, and not all may see names."""
-    assert {field.encode_name for field in msgspec.structs.fields(Intervention)} == {
+    assert {field.encode_name for field in msgspec.structs.fields(s.Intervention)} == {
         "session",
         "deed",
         "sentence",

@@ -13,7 +13,6 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,36 +22,19 @@ from jupyter_gpushare.broker.grants.lane_memory import Lanes
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.errors import ConnectionLost, NotPermitted
-from jupyter_gpushare.settings import Settings, load
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.handoff_slot import write_handoff_token
-from jupyter_gpushare.wire.messages import (
-    KEY_LENGTH,
-    Close,
-    Demand,
-    Error,
-    Finish,
-    Grant,
-    Message,
-    Open,
-    Report,
-    Request,
-    Rests,
-    SetPolicy,
-    Trim,
-    Yield,
-)
+from jupyter_gpushare.wire.snapshot import SessionView
 
-from .listener import Speaker
+from .listener import KEY, LaneUser
+from .processes import NOBODY, Child, needs_root
 
 MIB = 1 << 20
 CAPACITY = 64 * MIB
 SIZE = 2 * MIB
-NOBODY = 65534
-KEY = "a" * KEY_LENGTH
-needs_root = pytest.mark.skipif(
-    os.getuid() != 0, reason="only root can act as another user, as a hub's users are"
-)
+DEVICES = [Device("host", CAPACITY, "main memory", partial(HostLaneMemory, CAPACITY))]
 
 
 def fill(descriptor: int, size: int = SIZE, byte: bytes = b"\xff") -> None:
@@ -146,66 +128,11 @@ def test_an_abandoned_piece_is_left_as_it_is(lanes: Lanes) -> None:
 # --- messages of the service about them -----------------------------------------------------------
 
 
-class Notebook(Speaker):
-    """A peer in this process that keeps the messages that it is sent; `user` is a name."""
-
-    is_owner = True
-
+class Notebook(LaneUser):
     def __init__(
         self, service: Service, name: str, ephemeral: int = MIB, user: str = "ada"
     ) -> None:
-        super().__init__(service, user)
-        self.uid = self.pid = 0
-        self.is_there = True
-        self.descriptor = -1
-        self._name = name
-        self._ephemeral = ephemeral
-        self.opens()
-
-    def opens(self, **fields: Any) -> None:
-        demand = Demand(0, self._ephemeral, measured=True)
-        handoff_slot = {"handoff_slot": self._name, "key": KEY}
-        self.says(
-            Open(
-                id=self._name,
-                name=self._name,
-                device="host",
-                demand=demand,
-                **handoff_slot,
-                **fields,
-            )
-        )
-
-    def send_with(self, message: Message, descriptor: int) -> None:
-        self.send(message)
-        self.close()
-        self.descriptor = os.dup(descriptor)
-
-    def close(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-
-    def is_alive(self) -> bool:
-        return self.is_there
-
-
-@pytest.fixture
-def service() -> Service:
-    device = Device("host", CAPACITY, "main memory", partial(HostLaneMemory, CAPACITY))
-    return Service(load({}), [device], started=0.0)
-
-
-@pytest.fixture
-def notebook(service: Service) -> Iterator[Callable[..., Notebook]]:
-    opened: list[Notebook] = []
-
-    def notebook(*fields: Any, **more: Any) -> Notebook:
-        opened.append(Notebook(service, *fields, **more))
-        return opened[-1]
-
-    yield notebook
-    for each in opened:
-        each.close()
+        super().__init__(service, name, ephemeral, user)
 
 
 @pytest.fixture
@@ -216,13 +143,15 @@ def handed(
     after it, and a third, idle, makes their lane as large as it is."""
     first, second, third = notebook("first"), notebook("second"), notebook("third", SIZE)
     for each in (second, first):
-        each.says(Request(1))
-        each.says(Finish(1))
-    first.says(Request(2))
-    second.says(Request(2))
+        each.says(m.Request(1))
+        each.says(m.Finish(1))
+    first.says(m.Request(2))
+    second.says(m.Request(2))
     service.pass_time(1.0)
-    handoff_token = first.last(Yield).successor.handoff_token
-    assert handoff_token == write_handoff_token(KEY, Grant(2, 1, SIZE, second.last(Grant).memory))
+    handoff_token = first.last(m.Yield).successor.handoff_token
+    assert handoff_token == write_handoff_token(
+        KEY, m.Grant(2, 1, SIZE, second.last(m.Grant).memory)
+    )
     return first, second, third
 
 
@@ -231,14 +160,14 @@ def test_memory_promised_by_a_direct_handoff_stays_until_the_turn_is_over(
 ) -> None:
     """The successor computes before the broker knows it, in a lane that has shrunk meanwhile."""
     first, second, third = handed
-    third.says(Close(), 1.1)
+    third.says(m.Close(), 1.1)
     fill(second.descriptor)
     service.tick(1.2)
-    first.says(Finish(2), 1.3)
-    assert second.last(Grant).bytes == MIB
+    first.says(m.Finish(2), 1.3)
+    assert second.last(m.Grant).bytes == MIB
     service.tick(1.4)
     assert has_only(second.descriptor, b"\xff")
-    second.says(Finish(2), 1.5)
+    second.says(m.Finish(2), 1.5)
     service.tick(1.6)
     assert resident(second.descriptor) == MIB
 
@@ -248,10 +177,10 @@ def test_a_successor_that_is_lost_leaves_the_piece_to_itself(
 ) -> None:
     """It may compute there, although the broker has not heard of the direct handoff."""
     first, second, third = handed
-    third.says(Request(1), 1.1)
+    third.says(m.Request(1), 1.1)
     service.lost(second, 1.2)
-    first.says(Finish(2), 1.3)
-    assert third.last(Grant).memory not in (0, second.last(Grant).memory)
+    first.says(m.Finish(2), 1.3)
+    assert third.last(m.Grant).memory not in (0, second.last(m.Grant).memory)
 
 
 def test_whatever_fails_with_its_memory_a_lost_session_is_not_waited_for_any_more(
@@ -264,7 +193,7 @@ def test_whatever_fails_with_its_memory_a_lost_session_is_not_waited_for_any_mor
     monkeypatch.setattr(first, "is_alive", lambda: os.stat("/nowhere"))
     with pytest.raises(FileNotFoundError):
         service.lost(first, 1.1)
-    assert second.last(Grant).turn == 2
+    assert second.last(m.Grant).turn == 2
 
 
 def test_a_session_that_opens_again_in_its_turn_leaves_the_piece_to_itself(
@@ -273,14 +202,14 @@ def test_a_session_that_opens_again_in_its_turn_leaves_the_piece_to_itself(
     """The broker may hear of the new connection before the end of the old one; with several
     lanes the neighbour then has the old one at once."""
     first, second = notebook("first"), notebook("second")
-    first.says(SetPolicy(running_lanes=2))
-    first.says(Request(1))
-    used = first.last(Grant).memory
+    first.says(m.SetPolicy(running_lanes=2))
+    first.says(m.Request(1))
+    used = first.last(m.Grant).memory
     first.opens(turn=1, holding=True)
-    second.says(Request(1))
-    first.says(Finish(1))
-    first.says(Request(2))
-    assert used not in (first.last(Grant).memory, second.last(Grant).memory)
+    second.says(m.Request(1))
+    first.says(m.Finish(1))
+    first.says(m.Request(2))
+    assert used not in (first.last(m.Grant).memory, second.last(m.Grant).memory)
 
 
 def test_sessions_without_a_turn_release_a_piece_that_was_left(
@@ -289,51 +218,51 @@ def test_sessions_without_a_turn_release_a_piece_that_was_left(
     """Their next turn may be far off, and the system frees the memory only then."""
     idle, resting, lost = notebook("idle"), notebook("resting"), notebook("lost")
     for each in (idle, resting):
-        each.says(Request(1))
-        each.says(Finish(1))
-    resting.says(Rests(0))
-    lost.says(Request(1))
-    left = lost.last(Grant).memory
+        each.says(m.Request(1))
+        each.says(m.Finish(1))
+    resting.says(m.Rests(0))
+    lost.says(m.Request(1))
+    left = lost.last(m.Grant).memory
     service.tick(0.1)
     service.lost(lost, 0.2)
     service.tick(0.3)
     service.tick(0.4)
-    assert idle.heard_of(Trim) == resting.heard_of(Trim) == [Trim(left, 0)]
-    idle.says(Request(2), 0.5)
-    assert idle.last(Grant).memory not in (0, left)
+    assert idle.heard_of(m.Trim) == resting.heard_of(m.Trim) == [m.Trim(left, 0)]
+    idle.says(m.Request(2), 0.5)
+    assert idle.last(m.Grant).memory not in (0, left)
     assert resident(idle.descriptor) == 0
     fill(idle.descriptor)
     service.tick(0.6)
-    assert idle.heard_of(Trim) == [Trim(left, 0)]
+    assert idle.heard_of(m.Trim) == [m.Trim(left, 0)]
 
 
 def test_a_holder_releases_a_piece_that_was_left_once_its_turn_is_over(
     service: Service, notebook: Callable[..., Notebook]
 ) -> None:
     ours = notebook("ours")
-    ours.says(Request(1))
+    ours.says(m.Request(1))
     ours.opens(turn=1, holding=True)
     service.tick(0.1)
-    assert ours.heard_of(Trim) == []
-    ours.says(Finish(1), 0.2)
+    assert ours.heard_of(m.Trim) == []
+    ours.says(m.Finish(1), 0.2)
     service.tick(0.3)
-    assert ours.heard_of(Trim) == [Trim(ours.last(Grant).memory, 0)]
+    assert ours.heard_of(m.Trim) == [m.Trim(ours.last(m.Grant).memory, 0)]
 
 
 @pytest.mark.parametrize(
-    "give_back", [lambda ours: ours.says(Request(2)), lambda ours: ours.opens(turn=2)]
+    "give_back", [lambda ours: ours.says(m.Request(2)), lambda ours: ours.opens(turn=2)]
 )
 def test_messages_about_a_turn_that_is_over_empty_no_session_s_piece(
     notebook: Callable[..., Notebook], give_back: Callable[[Notebook], None]
 ) -> None:
     """A Finish that was lost, as by an interrupt, is replaced by the next Request or Open."""
     ours, theirs = notebook("ours"), notebook("theirs", user="bob")
-    ours.says(Request(1))
-    theirs.says(Request(1))
+    ours.says(m.Request(1))
+    theirs.says(m.Request(1))
     give_back(ours)
     fill(theirs.descriptor, MIB)
-    ours.says(Report(1, Demand(0, SIZE, measured=True)))  # holders learn that their lane grows
-    assert theirs.last(Grant).bytes == SIZE
+    ours.says(m.Report(1, m.Demand(0, SIZE, measured=True)))  # holders learn that their lane grows
+    assert theirs.last(m.Grant).bytes == SIZE
     assert has_only(theirs.descriptor, b"\xff", MIB)
 
 
@@ -342,12 +271,12 @@ def test_a_turn_has_no_memory_where_the_system_has_none_to_give(
 ) -> None:
     ours = notebook("ours")
     with no_more_descriptors():
-        ours.says(Request(1))
+        ours.says(m.Request(1))
         service.tick(0.1)
-    assert ours.last(Grant) == Grant(1, 1)
-    ours.says(Finish(1))
-    ours.says(Request(2))
-    assert ours.last(Grant).memory > 0
+    assert ours.last(m.Grant) == m.Grant(1, 1)
+    ours.says(m.Finish(1))
+    ours.says(m.Request(2))
+    assert ours.last(m.Grant).memory > 0
 
 
 @contextlib.contextmanager
@@ -369,29 +298,29 @@ class Member:
 
     def __init__(self, settings: Settings, name: str, **fields: Any) -> None:
         self.client = Client.connect(settings, "tests")
-        demand = Demand(0, SIZE, measured=True)
-        self.client.ask(Open(id=name, name=name, device="host", demand=demand, **fields))
+        demand = m.Demand(0, SIZE, measured=True)
+        self.client.ask(m.Open(id=name, name=name, device="host", demand=demand, **fields))
         self.turn = int(fields.get("turn", 0))
 
     def ask(self) -> None:
         self.turn += 1
-        self.client.send(Request(self.turn))
+        self.client.send(m.Request(self.turn))
 
-    def await_grant(self) -> Grant:
+    def await_grant(self) -> m.Grant:
         """Return the grant of the turn that was asked for last; another may be news of the one
         before."""
         while True:
             message = self.client.receive()
-            assert not isinstance(message, Error)
-            if isinstance(message, Grant) and message.turn == self.turn:
+            assert not isinstance(message, m.Error)
+            if isinstance(message, m.Grant) and message.turn == self.turn:
                 return message
 
-    def take(self) -> Grant:
+    def take(self) -> m.Grant:
         self.ask()
         return self.await_grant()
 
     def finish(self) -> None:
-        self.client.send(Finish(self.turn))
+        self.client.send(m.Finish(self.turn))
 
     @property
     def descriptor(self) -> int:
@@ -413,41 +342,6 @@ def join(settings: Settings) -> Iterator[Callable[..., Member]]:
     yield join
     for member in members:
         member.client.close()
-
-
-@pytest.fixture
-def child(settings: Settings, broker_pid: int) -> Iterator[Callable[..., socket.socket]]:
-    """Run a function in a forked process as `uid`: it gets one end of a pair of sockets, the test
-    the other. Forked without exec, since other users may not run our Python."""
-    os.chmod(Path(settings.socket).parent, 0o711)
-    os.chmod(settings.socket, 0o666)
-    started: list[tuple[int, socket.socket]] = []
-
-    def child(play: Callable[[socket.socket], None], uid: int = 0) -> socket.socket:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pid = os.fork()
-        if pid == 0:
-            with contextlib.suppress(BaseException):
-                if uid:
-                    os.setgid(uid)
-                    os.setuid(uid)
-                play(theirs)
-            os._exit(0)
-        theirs.close()
-        started.append((pid, ours))
-        return ours
-
-    yield child
-    for pid, ours in started:
-        ours.close()
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-
-
-def hear(pair: socket.socket) -> Any:
-    answer = pair.recv(4096)
-    assert answer, "the child has ended"
-    return json.loads(answer)
 
 
 def test_the_descriptor_comes_with_the_first_grant_and_not_again(
@@ -491,9 +385,9 @@ def test_the_descriptor_comes_again_after_reconnecting(join: Callable[..., Membe
     grant = before.take()
     fill(before.descriptor)
     before.finish()
-    before.client.ask(Close())
+    before.client.ask(m.Close())
     after = join("a", turn=before.turn)
-    assert after.take() == Grant(2, grant.lane, grant.bytes, grant.memory)
+    assert after.take() == m.Grant(2, grant.lane, grant.bytes, grant.memory)
     assert after.file == before.file
     assert has_only(after.descriptor, b"\xff")
 
@@ -525,23 +419,24 @@ def play_a_turn_for_each_word(pair: socket.socket, settings: Settings) -> None:
 
 
 @needs_root
+@pytest.mark.usefixtures("open_to_all")
 def test_another_user_has_a_memory_of_its_own_and_finds_nothing_in_it(
-    settings: Settings, join: Callable[..., Member], child: Callable[..., socket.socket]
+    settings: Settings, join: Callable[..., Member], child: Callable[..., Child]
 ) -> None:
     ours = join("ours")
     theirs = child(partial(play_a_turn_for_each_word, settings=settings), NOBODY)
     number = ours.take().memory
     for _ in range(3):
         fill(ours.descriptor)
-        theirs.send(b"take")
+        theirs.says("take")
         ours.finish()
-        their_number, their_file, is_fresh = hear(theirs)
+        their_number, their_file, is_fresh = theirs.hears()
         assert is_fresh
         assert their_number != number
         assert their_file != ours.file
         assert resident(ours.descriptor) == 0, "what we wrote is gone while they have the turn"
-        theirs.send(b"finish")
-        assert hear(theirs), "nobody else writes into it"
+        theirs.says("finish")
+        assert theirs.hears(), "nobody else writes into it"
         assert ours.take().memory == number
         assert has_only(ours.descriptor, b"\0")
 
@@ -550,9 +445,9 @@ def ask_for_the_session_of_another(pair: socket.socket, settings: Settings) -> N
     with Client.connect(settings, start=False) as client:
         broker = client.welcome.pid
         requests = [
-            Open(id="ours", name="x", turn=1, holding=True),
-            Open(id="ours", name="x", turn=1, waiting=True),
-            Request(1),
+            m.Open(id="ours", name="x", turn=1, holding=True),
+            m.Open(id="ours", name="x", turn=1, waiting=True),
+            m.Request(1),
         ]
         answers = []
         for request in requests:
@@ -568,14 +463,14 @@ def ask_for_the_session_of_another(pair: socket.socket, settings: Settings) -> N
 
 
 @needs_root
+@pytest.mark.usefixtures("open_to_all")
 def test_no_user_gets_the_memory_of_another_user_s_session(
-    settings: Settings, join: Callable[..., Member], child: Callable[..., socket.socket]
+    settings: Settings, join: Callable[..., Member], child: Callable[..., Child]
 ) -> None:
     ours = join("ours")
     ours.take()
-    answers, has_descriptor = hear(
-        child(partial(ask_for_the_session_of_another, settings=settings), NOBODY)
-    )
+    theirs = child(partial(ask_for_the_session_of_another, settings=settings), NOBODY)
+    answers, has_descriptor = theirs.hears()
     assert answers == [NotPermitted.code, NotPermitted.code, "unknown_session", "closed"]
     assert not has_descriptor
     fill(ours.descriptor)
@@ -621,22 +516,21 @@ def hold(pair: socket.socket, settings: Settings, name: str) -> None:
 
 
 def test_a_killed_process_leaves_no_piece_behind(
-    settings: Settings, join: Callable[..., Member], child: Callable[..., socket.socket]
+    settings: Settings,
+    join: Callable[..., Member],
+    child: Callable[..., Child],
+    sessions: Callable[[], dict[str, SessionView]],
 ) -> None:
     """A process that dies is seen for a moment after its connections have ended."""
     other = join("other")
     number = other.take().memory
     other.finish()
     for count in range(20):
-        pair = child(partial(hold, settings=settings, name=f"holder{count}"))
-        assert hear(pair) == number
+        name = f"holder{count}"
+        holder = child(partial(hold, settings=settings, name=name))
+        assert holder.hears() == number
         other.ask()
-        holder = next(view for view in other_sessions(settings) if view.state == "running")
+        assert sessions()[name].state == "running"
         os.kill(holder.pid, signal.SIGKILL)
         assert other.await_grant().memory == number
         other.finish()
-
-
-def other_sessions(settings: Settings) -> list[Any]:
-    with Client.connect(settings, start=False) as client:
-        return client.look().devices[0].sessions

@@ -19,20 +19,10 @@ from jupyter_gpushare.broker.grants.recovery import Held, RecoveryJournal
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import Settings, load
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.framing import ToBroker
 from jupyter_gpushare.wire.handoff_slot import HandoffSlot
-from jupyter_gpushare.wire.messages import (
-    KEY_LENGTH,
-    PROTOCOL,
-    Close,
-    Demand,
-    Finish,
-    Grant,
-    Hello,
-    Open,
-    Request,
-)
 from jupyter_gpushare.wire.snapshot import SessionView
 
 from ..conftest import wait_for_exit
@@ -41,7 +31,7 @@ from .listener import Listener
 MIB = 1 << 20
 ADA, BOB, EVE = "handoff_slot-a", "handoff_slot-b", "handoff_slot-e"
 ADAS, BOBS, EVES = Held("ada", 1, ADA), Held("bob", 2, BOB), Held("eve", 3, EVE)
-KEY = "0" * KEY_LENGTH
+KEY = "0" * m.KEY_LENGTH
 HOST = Device("host", 100 * MIB, "main memory")
 HOLDER = """
 import time
@@ -120,14 +110,14 @@ class Notebook(Listener):
     def __init__(self, host: Host, name: str, handoff_slot: str) -> None:
         super().__init__("ada")
         self._host, self._name, self._handoff_slot = host, name, handoff_slot
-        self.says(Hello(PROTOCOL))
+        self.says(m.Hello(m.PROTOCOL))
 
     def says(self, message: ToBroker) -> None:
         self._host.service.handle(self, message, self._host.now)
 
     def opens(self, holding: bool = False) -> Notebook:
-        demand = Demand(MIB, MIB, measured=True)
-        opening = Open(
+        demand = m.Demand(MIB, MIB, measured=True)
+        opening = m.Open(
             self._name, self._name, handoff_slot=self._handoff_slot, key=KEY, demand=demand
         )
         self.says(replace(opening, turn=int(holding), holding=holding))
@@ -135,7 +125,7 @@ class Notebook(Listener):
 
     @property
     def has_a_turn(self) -> bool:
-        return bool(self.heard_of(Grant))
+        return bool(self.heard_of(m.Grant))
 
 
 class Host:
@@ -181,14 +171,14 @@ def host(file: int) -> Host:
     """Ada had the turn, Eve waited, and Bob was to have it next, by direct handoff."""
     host = Host(file)
     for name, handoff_slot in (("ada", ADA), ("bob", BOB), ("eve", EVE)):
-        host.notebook(name, handoff_slot).opens().says(Request(1))
+        host.notebook(name, handoff_slot).opens().says(m.Request(1))
     host.restart()
     return host
 
 
 def test_no_session_has_a_turn_before_the_holder_has_come_back(host: Host) -> None:
     bob = host.notebook("bob", BOB).opens()
-    bob.says(Request(1))
+    bob.says(m.Request(1))
     host.pass_time(5.0)
     assert not bob.has_a_turn
     view = host.look("bob")
@@ -198,7 +188,7 @@ def test_no_session_has_a_turn_before_the_holder_has_come_back(host: Host) -> No
     host.pass_time(0.1)
     assert host.look("ada").state == "running"
     assert not bob.has_a_turn
-    ada.says(Finish(1))
+    ada.says(m.Finish(1))
     assert bob.has_a_turn
 
 
@@ -206,14 +196,14 @@ def test_a_holder_that_has_ended_or_comes_back_without_its_turn_is_not_waited_fo
     host: Host,
 ) -> None:
     bob = host.notebook("bob", BOB).opens()
-    bob.says(Request(1))
+    bob.says(m.Request(1))
     host.pass_time(2.0)
     host.here.remove(ADA)
     host.pass_time(0.1)
     assert bob.has_a_turn
     host.restart()
     eve = host.notebook("eve", EVE).opens()
-    eve.says(Request(1))
+    eve.says(m.Request(1))
     host.pass_time(2.0)
     assert not eve.has_a_turn
     host.notebook("bob", BOB).opens()
@@ -227,8 +217,8 @@ def test_a_session_that_waits_for_a_turn_is_not_waited_for(host: Host) -> None:
     assert host.service.next_event(host.now) == pytest.approx(1.15)
     host.notebook("bob", BOB).opens()
     host.pass_time(0.1)
-    ada.says(Finish(1))
-    ada.says(Request(2))
+    ada.says(m.Finish(1))
+    ada.says(m.Request(2))
     assert ada.has_a_turn
 
 
@@ -236,7 +226,7 @@ def test_a_holder_that_is_away_for_longer_than_a_lease_is_overdue_and_has_its_ow
     host: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
     bob = host.notebook("bob", BOB).opens()
-    bob.says(Request(1))
+    bob.says(m.Request(1))
     host.pass_time(20.9)
     assert not bob.has_a_turn
     with caplog.at_level(logging.WARNING):
@@ -253,14 +243,14 @@ def test_a_holder_that_is_away_for_longer_than_a_lease_is_overdue_and_has_its_ow
 
 def test_it_is_waited_for_by_the_broker_after_the_next_too(host: Host) -> None:
     bob = host.notebook("bob", BOB).opens()
-    bob.says(Request(1))
+    bob.says(m.Request(1))
     host.pass_time(0.5)
     host.restart()
     eve = host.notebook("eve", EVE).opens()
-    eve.says(Request(1))
+    eve.says(m.Request(1))
     host.pass_time(3.0)
     assert not eve.has_a_turn
-    host.notebook("ada", ADA).opens().says(Close())
+    host.notebook("ada", ADA).opens().says(m.Close())
     host.pass_time(0.1)
     assert eve.has_a_turn
 
@@ -291,8 +281,8 @@ def test_a_broker_that_is_killed_while_the_holder_is_stopped_grants_its_turn_to_
 def check_the_turn_stays_with(stopped: subprocess.Popen[str], settings: Settings) -> None:
     """Until it runs on."""
     with Client.connect(settings) as client:
-        client.ask(Open("waiter", "waiter", demand=Demand(MIB, MIB, measured=True)))
-        client.send(Request(1))
+        client.ask(m.Open("waiter", "waiter", demand=m.Demand(MIB, MIB, measured=True)))
+        client.send(m.Request(1))
         assert not has_turn(client, time.monotonic() + 3 * settings.recovery_seconds)
         stopped.send_signal(signal.SIGCONT)
         assert has_turn(client, time.monotonic() + 60.0)
@@ -302,6 +292,6 @@ def has_turn(client: Client, until: float) -> bool:
     """Wait until then; other messages do not matter."""
     while (left := until - time.monotonic()) > 0:
         is_there, _, _ = select.select([client], [], [], left)
-        if is_there and isinstance(client.receive(), Grant):
+        if is_there and isinstance(client.receive(), m.Grant):
             return True
     return False

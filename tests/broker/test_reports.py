@@ -13,11 +13,7 @@ from jupyter_gpushare.broker.accounting.ledger import Scope
 from jupyter_gpushare.broker.accounting.reports import Reports
 from jupyter_gpushare.errors import LimitExceeded
 from jupyter_gpushare.wire import messages
-from jupyter_gpushare.wire.messages import (
-    Account,
-    AccountRow,
-    Error,
-)
+from jupyter_gpushare.wire.messages import Account, AccountRow, Error
 
 from .listener import Listener
 

@@ -16,45 +16,9 @@ from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.format import clock
 from jupyter_gpushare.settings import load
-from jupyter_gpushare.wire.framing import (
-    HEADER_BYTES,
-    ToBroker,
-    encode,
-)
-from jupyter_gpushare.wire.messages import (
-    PROTOCOL,
-    Change,
-    ClassMode,
-    Close,
-    Curve,
-    Demand,
-    Done,
-    Error,
-    Finish,
-    Grant,
-    Hello,
-    Keep,
-    Look,
-    Message,
-    Notice,
-    Open,
-    Opened,
-    Preempt,
-    Report,
-    Request,
-    Rests,
-    SetPolicy,
-    Shutdown,
-    StaysIn,
-    Wait,
-    Watch,
-    Welcome,
-    Yield,
-)
-from jupyter_gpushare.wire.snapshot import (
-    SessionView,
-    Snapshot,
-)
+from jupyter_gpushare.wire import messages as m
+from jupyter_gpushare.wire.framing import HEADER_BYTES, ToBroker, encode
+from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
 from .listener import Listener
 
@@ -82,7 +46,7 @@ class Client(Listener):
         super().__init__(user)
         self.groups = frozenset(groups)
         self._broker = broker
-        self.says(Hello(PROTOCOL))
+        self.says(m.Hello(m.PROTOCOL))
 
     def says(self, message: ToBroker) -> None:
         self._broker.service.handle(self, message, self._broker.now)
@@ -90,23 +54,23 @@ class Client(Listener):
     def opens(
         self, name: str, persistent: int = 0, ephemeral: int = 0, device: str = "host", **more: Any
     ) -> Client:
-        demand = Demand(persistent, ephemeral, measured=True)
-        self.says(Open(id=name, name=f"{name}.ipynb", device=device, demand=demand, **more))
+        demand = m.Demand(persistent, ephemeral, measured=True)
+        self.says(m.Open(id=name, name=f"{name}.ipynb", device=device, demand=demand, **more))
         return self
 
     def reports(self, persistent: int, ephemeral: int = 0) -> None:
-        self.says(Report(1, Demand(persistent, ephemeral, measured=True)))
+        self.says(m.Report(1, m.Demand(persistent, ephemeral, measured=True)))
 
     @property
-    def refusal(self) -> Error | None:
+    def refusal(self) -> m.Error | None:
         """Return the one message since the last call."""
-        errors = self.heard_of(Error)
-        self.heard = [message for message in self.heard if not isinstance(message, Error)]
+        errors = self.heard_of(m.Error)
+        self.heard = [message for message in self.heard if not isinstance(message, m.Error)]
         assert len(errors) <= 1
         return errors[0] if errors else None
 
     def sees(self) -> dict[str, SessionView]:
-        self.says(Look())
+        self.says(m.Look())
         snapshot = self.heard_of(Snapshot)[-1]
         return {view.id: view for device in snapshot.devices for view in device.sessions}
 
@@ -182,14 +146,14 @@ ALL = {"ann", "bob", "tim", "tina", "ada"}
 @pytest.mark.parametrize(
     ("message", "allowed"),
     [
-        (Change("a", weight=2.0), ("ann", "tim", "ada")),
-        (Change("a", paused=True), ("ann", "ada")),
-        (Change("a", weight=2.0, paused=True), ("ann", "ada")),
-        (Change("a", priority=-1), ("ann", "ada")),
-        (Change("a", priority=1), ("ada",)),
-        (Preempt("a"), ("ann", "ada")),
-        (SetPolicy("fifo"), ("ada",)),
-        (Shutdown(), ("ada",)),
+        (m.Change("a", weight=2.0), ("ann", "tim", "ada")),
+        (m.Change("a", paused=True), ("ann", "ada")),
+        (m.Change("a", weight=2.0, paused=True), ("ann", "ada")),
+        (m.Change("a", priority=-1), ("ann", "ada")),
+        (m.Change("a", priority=1), ("ada",)),
+        (m.Preempt("a"), ("ann", "ada")),
+        (m.SetPolicy("fifo"), ("ada",)),
+        (m.Shutdown(), ("ada",)),
     ],
     ids=str,
 )
@@ -197,7 +161,7 @@ def test_a_permission_is_for_those_roles_and_no_other(
     broker: Broker, message: ToBroker, allowed: tuple[str, ...]
 ) -> None:
     notebook = broker.client("ann").opens("a")
-    notebook.says(Request(1))
+    notebook.says(m.Request(1))
     for user in sorted(ALL.difference(allowed)):
         client = broker.client(user)
         client.says(message)
@@ -212,7 +176,7 @@ def test_a_permission_is_for_those_roles_and_no_other(
         client = broker.client(user)
         client.says(message)
         assert client.refusal is None
-        assert client.heard_of(Done)
+        assert client.heard_of(m.Done)
 
 
 def test_a_priority_above_0_is_refused_at_registration_to_users_that_may_not_set_it_later(
@@ -221,14 +185,14 @@ def test_a_priority_above_0_is_refused_at_registration_to_users_that_may_not_set
     refusal = broker.client("ann").opens("a", priority=1).refusal
     assert refusal is not None
     assert refusal.message == "only an admin may set a priority above 0"
-    assert broker.client("ada").opens("b", priority=1).heard_of(Opened)
+    assert broker.client("ada").opens("b", priority=1).heard_of(m.Opened)
 
 
 def test_an_admin_of_the_file_is_told_that_it_is_one(broker: Broker) -> None:
     told = {
         user: welcome.is_administrator
         for user in ("ann", "tim", "ada")
-        for welcome in broker.client(user).heard_of(Welcome)
+        for welcome in broker.client(user).heard_of(m.Welcome)
     }
     assert told == {"ann": False, "tim": False, "ada": True}
 
@@ -258,7 +222,7 @@ def names_seen_by(client: Client) -> set[str]:
 
 
 def watched_by(client: Client) -> set[str]:
-    client.says(Watch())
+    client.says(m.Watch())
     (snapshot,) = client.heard_of(Snapshot)
     return {view.name for device in snapshot.devices for view in device.sessions}
 
@@ -292,11 +256,11 @@ def test_a_waiting_session_reads_no_name_that_it_may_not_see(
     path: Path, user: str, name: str
 ) -> None:
     broker = Broker(path, HIDDEN)
-    broker.client("ann").opens("first", GB, GB).says(Request(1))
+    broker.client("ann").opens("first", GB, GB).says(m.Request(1))
     waiting = broker.client(user).opens("second", GB, GB)
-    waiting.says(Request(1))
+    waiting.says(m.Request(1))
     broker.passes(8.0)
-    (wait,) = waiting.heard_of(Wait)
+    (wait,) = waiting.heard_of(m.Wait)
     assert (wait.holder, wait.reason) == (name, f"waits for {name}")
     assert waiting.sees()["second"].reason == f"waits for {name}"
 
@@ -309,7 +273,7 @@ class Tapped(Client):
 
     sent = b""
 
-    def send(self, *messages: Message) -> None:
+    def send(self, *messages: m.Message) -> None:
         super().send(*messages)
         self.sent += b"".join(map(encode, messages))
 
@@ -318,20 +282,20 @@ class Tapped(Client):
         self.sent += frame
 
 
-@pytest.mark.parametrize("looks", [Watch(), Look()])
+@pytest.mark.parametrize("looks", [m.Watch(), m.Look()])
 @pytest.mark.parametrize(("user", "seen"), [("ann", ANNS), ("bob", set()), ("ada", ANNS)])
 def test_nothing_that_is_sent_has_a_name_that_its_reader_may_not_see(
-    path: Path, looks: Watch | Look, user: str, seen: set[bytes]
+    path: Path, looks: m.Watch | m.Look, user: str, seen: set[bytes]
 ) -> None:
     broker = Broker(path, HIDDEN)
-    broker.client("ann").opens("runs", GB, GB).says(Request(1))
-    broker.client("ann").opens("rests", GB, GB, busy=False).says(Rests(GB))
+    broker.client("ann").opens("runs", GB, GB).says(m.Request(1))
+    broker.client("ann").opens("rests", GB, GB, busy=False).says(m.Rests(GB))
     tapped = Tapped(broker, user)
-    tapped.opens("waits", GB, GB).says(Request(1))
+    tapped.opens("waits", GB, GB).says(m.Request(1))
     broker.passes(8.0)
     tapped.says(looks)
-    tapped.says(Preempt("runs"))
-    assert tapped.heard_of(Wait)
+    tapped.says(m.Preempt("runs"))
+    assert tapped.heard_of(m.Wait)
     assert tapped.heard_of(Snapshot)[-1].devices[0].resting
     assert {name for name in ANNS if name in tapped.sent} == seen
 
@@ -339,18 +303,18 @@ def test_nothing_that_is_sent_has_a_name_that_its_reader_may_not_see(
 FULL = "40 MiB do not fit into /home/ann/pages"
 
 
-@pytest.mark.parametrize("looks", [Watch(), Look()])
+@pytest.mark.parametrize("looks", [m.Watch(), m.Look()])
 @pytest.mark.parametrize(
     ("user", "sees"), [("ann", True), ("bob", False), ("tim", False), ("ada", True)]
 )
 def test_why_a_notebook_could_not_be_paged_out_is_for_its_owner_and_admins(
-    broker: Broker, looks: Watch | Look, user: str, sees: bool
+    broker: Broker, looks: m.Watch | m.Look, user: str, sees: bool
 ) -> None:
     """Its cause may name directories of its user. It stands in a reason of another notebook of that
     user, which all others see."""
     ann = broker.client("ann").opens("stays", 40 * GB, GB, busy=False)
-    broker.client("ann").opens("waits", 40 * GB, GB).says(Request(1))
-    ann.says(StaysIn(FULL))
+    broker.client("ann").opens("waits", 40 * GB, GB).says(m.Request(1))
+    ann.says(m.StaysIn(FULL))
     tapped = Tapped(broker, user)
     tapped.says(looks)
     (device, _) = tapped.heard_of(Snapshot)[-1].devices
@@ -362,7 +326,7 @@ def test_why_a_notebook_could_not_be_paged_out_is_for_its_owner_and_admins(
 def test_a_name_is_shown_as_it_is_whatever_is_in_it(path: Path) -> None:
     broker = Broker(path, HIDDEN)
     ann = broker.client("ann")
-    ann.says(Open(id="a", name='"\\u0002b\\u0003" \\ \N{SNOWMAN}\x02b\x03', device="host"))
+    ann.says(m.Open(id="a", name='"\\u0002b\\u0003" \\ \N{SNOWMAN}\x02b\x03', device="host"))
     broker.client("bob").opens("b")
     (seen,) = watched_by(ann) - {"a notebook of bob"}
     assert seen == '"\\u0002b\\u0003" \\ \N{SNOWMAN}?b?'
@@ -390,7 +354,7 @@ def strict(path: Path) -> Broker:
 def test_one_notebook_too_many_is_refused_with_rule_number_and_administrator(
     strict: Broker,
 ) -> None:
-    assert strict.client("bob").opens("b1").heard_of(Opened)
+    assert strict.client("bob").opens("b1").heard_of(m.Opened)
     refusal = strict.client("bob").opens("b2").refusal
     assert refusal is not None
     assert (refusal.code, refusal.message) == (
@@ -398,27 +362,27 @@ def test_one_notebook_too_many_is_refused_with_rule_number_and_administrator(
         "bob would have 2 notebooks, where the rule sessions in [quotas.users.bob] allows 1;"
         " ask help@example.org",
     )
-    assert strict.client("ann").opens("a1").heard_of(Opened)
-    assert strict.client("ann").opens("a2").heard_of(Opened)
+    assert strict.client("ann").opens("a1").heard_of(m.Opened)
+    assert strict.client("ann").opens("a2").heard_of(m.Opened)
     assert strict.client("ann").opens("a3").refusal is not None
 
 
 def test_a_notebook_that_ends_leaves_its_quota_to_another(strict: Broker) -> None:
     bob = strict.client("bob").opens("b1")
-    bob.says(Close())
-    assert strict.client("bob").opens("b2").heard_of(Opened)
+    bob.says(m.Close())
+    assert strict.client("bob").opens("b2").heard_of(m.Opened)
 
 
 def test_a_session_that_opens_again_is_one_notebook(strict: Broker) -> None:
     bob = strict.client("bob").opens("b1")
     bob.opens("b1")
-    assert (bob.refusal, len(bob.heard_of(Opened))) == (None, 2)
+    assert (bob.refusal, len(bob.heard_of(m.Opened))) == (None, 2)
 
 
 def test_a_session_that_comes_back_with_a_turn_after_a_crash_goes_on_with_it(path: Path) -> None:
     broker = Broker(path, QUOTAS, grants_from=2.0, journal=journal_of(Held("b2", 3, "")))
-    assert broker.client("bob").opens("b1").heard_of(Opened)
-    assert broker.client("bob").opens("b2", turn=3, holding=True).heard_of(Opened)
+    assert broker.client("bob").opens("b1").heard_of(m.Opened)
+    assert broker.client("bob").opens("b2", turn=3, holding=True).heard_of(m.Opened)
     assert broker.states()["b2"] == "running"
 
 
@@ -440,7 +404,7 @@ def test_too_much_memory_is_refused_at_registration_and_at_the_boundary(
 ) -> None:
     first = strict.client("ann").opens("a1", persistent * GB, ephemeral * GB)
     grown = strict.client("ann").opens("a2")
-    grown.says(Request(1))
+    grown.says(m.Request(1))
     grown.reports(persistent * GB, ephemeral * GB)
     for client in (first, grown):
         refusal = client.refusal
@@ -448,7 +412,7 @@ def test_too_much_memory_is_refused_at_registration_and_at_the_boundary(
         assert refusal.code == "quota"
         assert refusal.message.startswith(f"ann would have {sentence}")
     other = strict.client("pat").opens("p", 4 * GB, 2 * GB)
-    other.says(Request(1))
+    other.says(m.Request(1))
     other.reports(4 * GB, 2 * GB)
     assert other.refusal is None
 
@@ -461,7 +425,7 @@ def test_a_users_notebooks_count_together_and_only_the_growing_one_is_refused(
     assert second.refusal is not None
     first.reports(2 * GB)
     assert first.refusal is None
-    second.says(Request(1))
+    second.says(m.Request(1))
     second.reports(2 * GB)
     assert second.refusal is None
 
@@ -474,7 +438,7 @@ def test_a_groups_users_count_together(strict: Broker) -> None:
         "physics would have 7.0 GiB of persistent memory, where the rule"
         " persistent in [quotas.groups.physics] allows 6.0 GiB"
     )
-    assert strict.client("pat").opens("p", 3 * GB).heard_of(Opened)
+    assert strict.client("pat").opens("p", 3 * GB).heard_of(m.Opened)
 
 
 def test_a_session_over_its_quota_is_told_once_and_gets_no_larger_lane(strict: Broker) -> None:
@@ -492,7 +456,7 @@ def test_a_session_over_its_quota_is_told_once_and_gets_no_larger_lane(strict: B
 def grown(strict: Broker) -> Client:
     """A session that has fitted, and has come to need more than its user may have in its turn."""
     grown = strict.client("ann").opens("a", GB, GB)
-    grown.says(Request(1))
+    grown.says(m.Request(1))
     grown.reports(GB, GB)
     for _ in range(3):
         grown.reports(5 * GB, GB)
@@ -503,13 +467,13 @@ def test_a_session_that_grows_beyond_its_quota_yields_waits_and_is_told_once(
     strict: Broker, grown: Client
 ) -> None:
     assert grown.refusal is None
-    (told,) = grown.heard_of(Notice)
+    (told,) = grown.heard_of(m.Notice)
     assert told.sentence.startswith(f"this notebook waits, since {ABOVE}. It goes on as soon as")
     strict.passes(0.5)
-    assert grown.heard_of(Yield) == [Yield(1)]
-    grown.says(Finish(1))
-    grown.says(Request(2))
-    strict.client("pat").opens("p", GB, GB).says(Request(1))
+    assert grown.heard_of(m.Yield) == [m.Yield(1)]
+    grown.says(m.Finish(1))
+    grown.says(m.Request(2))
+    strict.client("pat").opens("p", GB, GB).says(m.Request(1))
     assert strict.states() == {"a": "throttled", "p": "running"}
     assert strict.reasons()["a"] == f"throttled: {ABOVE}"
 
@@ -525,21 +489,21 @@ def test_a_session_above_its_quota_has_one_turn_after_each_wait_that_it_gives_up
 ) -> None:
     """Its user may have freed memory, which an iteration has to show."""
     strict.passes(0.5)
-    grown.says(Finish(1))
+    grown.says(m.Finish(1))
     for turn, persistent, state in ((2, 5, "throttled"), (4, 3, "running")):
-        grown.says(Request(turn))
+        grown.says(m.Request(turn))
         strict.passes(0.5)
         assert strict.states()["a"] == "throttled"
-        grown.says(Finish(turn))
-        grown.says(Request(turn + 1))
+        grown.says(m.Finish(turn))
+        grown.says(m.Request(turn + 1))
         strict.passes(0.5)
         assert strict.states()["a"] == "running"
         grown.reports(persistent * GB, GB)
-        grown.says(Finish(turn + 1))
-        grown.says(Request(turn + 2))
+        grown.says(m.Finish(turn + 1))
+        grown.says(m.Request(turn + 2))
         strict.passes(0.5)
         assert strict.states()["a"] == state
-    assert len(grown.heard_of(Notice)) == 2
+    assert len(grown.heard_of(m.Notice)) == 2
 
 
 def test_a_session_above_its_quota_goes_on_once_another_of_its_user_has_left(
@@ -548,10 +512,10 @@ def test_a_session_above_its_quota_goes_on_once_another_of_its_user_has_left(
     first, second = (strict.client("pat").opens(name, 2 * GB) for name in "ab")
     second.reports(2 * GB)
     second.reports(3 * GB)
-    second.says(Request(1))
+    second.says(m.Request(1))
     strict.passes(0.5)
     assert strict.states() == {"a": "idle", "b": "throttled"}
-    first.says(Close())
+    first.says(m.Close())
     strict.passes(0.5)
     assert strict.states() == {"b": "running"}
 
@@ -563,15 +527,15 @@ def test_a_session_above_its_quota_does_not_escape_by_a_new_connection(
     again = strict.client("ann").opens("a", 5 * GB, GB, turn=1, iterations=4, holding=True)
     assert again.refusal is not None
     assert strict.states() == {"a": "running"}  # until the boundary at which it was asked to yield
-    assert grown.heard_of(Yield) == [Yield(1)]
+    assert grown.heard_of(m.Yield) == [m.Yield(1)]
 
 
 def test_what_no_device_can_hold_is_above_a_quota_too(strict: Broker, grown: Client) -> None:
     grown.reports(90 * GB, GB)
     strict.passes(0.5)
-    assert grown.heard_of(Yield) == [Yield(1)]
-    grown.says(Finish(1))
-    grown.says(Request(2))
+    assert grown.heard_of(m.Yield) == [m.Yield(1)]
+    grown.says(m.Finish(1))
+    grown.says(m.Request(2))
     assert strict.states() == {"a": "throttled"}
 
 
@@ -596,7 +560,7 @@ def test_notebooks_beyond_the_bound_on_waiting_are_throttled_and_wait_in_the_ord
     notebooks = {name: broker.client("ann").opens(name, GB, GB) for name in "abc"}
     notebooks["p"] = broker.client("pat").opens("p", GB, GB)
     for notebook in notebooks.values():
-        notebook.says(Request(1))
+        notebook.says(m.Request(1))
     broker.passes(1.0)
     assert broker.states() == {"a": "running", "b": "waiting", "c": "throttled", "p": "waiting"}
     assert broker.reasons()["c"] == (
@@ -604,8 +568,8 @@ def test_notebooks_beyond_the_bound_on_waiting_are_throttled_and_wait_in_the_ord
         " ask help@example.org"
     )
     for name, turn in (("a", 1), ("p", 1)):  # the order in the queue: ann's had more than pat's
-        notebooks[name].says(Finish(turn))
-    notebooks["a"].says(Request(2))
+        notebooks[name].says(m.Finish(turn))
+    notebooks["a"].says(m.Request(2))
     broker.passes(1.0)
     assert broker.states() == {"a": "throttled", "b": "running", "c": "waiting", "p": "idle"}
 
@@ -625,20 +589,20 @@ def test_a_user_without_seconds_left_for_the_day_yields_and_is_throttled_until_m
 ) -> None:
     broker = Broker(path, USED)
     pat, ann = (broker.client(user).opens(user[0], GB, GB) for user in ("pat", "ann"))
-    pat.says(Request(1))
+    pat.says(m.Request(1))
     broker.passes(HOUR - 1)
-    assert not pat.heard_of(Yield)
+    assert not pat.heard_of(m.Yield)
     broker.passes(2.0)
-    assert pat.heard_of(Yield) == [Yield(1)]
-    ann.says(Request(1))
-    pat.says(Finish(1))
-    pat.says(Request(2))
+    assert pat.heard_of(m.Yield) == [m.Yield(1)]
+    ann.says(m.Request(1))
+    pat.says(m.Finish(1))
+    pat.says(m.Request(2))
     assert broker.states() == {"p": "throttled", "a": "running"}
     assert broker.reasons()["p"] == (
         f"throttled until {clock(TUESDAY + 15 * HOUR)}: pat has had 1 h 0 min of the device today,"
         " the most by the rule device_seconds_per_day in [quotas]; ask help@example.org"
     )
-    ann.says(Finish(1))
+    ann.says(m.Finish(1))
     broker.passes(13 * HOUR)
     assert broker.states() == {"p": "throttled", "a": "idle"}
     broker.passes(HOUR)
@@ -650,12 +614,12 @@ def test_a_groups_seconds_of_a_day_are_those_of_all_in_it(path: Path) -> None:
     broker = Broker(path, USED)
     ann, bob, pat = (broker.client(user).opens(user[0], GB, GB) for user in ("ann", "bob", "pat"))
     for client in (ann, bob):
-        client.says(Request(1))
+        client.says(m.Request(1))
         broker.passes(0.75 * HOUR)
-        client.says(Finish(1))
+        client.says(m.Finish(1))
     broker.passes(1.0)
     for client in (ann, bob, pat):
-        client.says(Request(2))
+        client.says(m.Request(2))
     broker.passes(1.0)
     assert broker.states() == {"a": "throttled", "b": "throttled", "p": "running"}
     assert "device_seconds_per_day in [quotas.groups.physics]" in broker.reasons()["a"]
@@ -667,16 +631,16 @@ def test_a_groups_seconds_of_a_day_are_those_of_all_in_it(path: Path) -> None:
 def seconds_of(broker: Broker, clients: dict[str, Client], seconds: float) -> dict[str, float]:
     """Return the device seconds of each of these; all always want more, in iterations of 50 ms."""
     for client in clients.values():
-        client.says(Request(1))
+        client.says(m.Request(1))
     turns = dict.fromkeys(clients, 1)
     for _ in range(int(seconds / 0.05)):
         broker.passes(0.05)
         for name, client in clients.items():
-            if client.heard_of(Yield):
+            if client.heard_of(m.Yield):
                 client.heard.clear()
-                client.says(Finish(turns[name]))
+                client.says(m.Finish(turns[name]))
                 turns[name] += 1
-                client.says(Request(turns[name]))
+                client.says(m.Request(turns[name]))
     views = [view for device in broker.snapshot().devices for view in device.sessions]
     return {view.id: view.device_seconds for view in views}
 
@@ -724,19 +688,19 @@ def test_a_reservation_is_seen_a_day_before_begins_by_itself_and_ends(path: Path
         False,
     )
     broker.unix = TUESDAY + HOUR - 1
-    pat.says(Request(1))
+    pat.says(m.Request(1))
     broker.passes(0.5)
-    assert not pat.heard_of(Yield)
+    assert not pat.heard_of(m.Yield)
     broker.passes(1.0)
-    assert pat.heard_of(Yield) == [Yield(1)]
-    eve.says(Request(1))
-    pat.says(Finish(1))
-    pat.says(Request(2))
+    assert pat.heard_of(m.Yield) == [m.Yield(1)]
+    eve.says(m.Request(1))
+    pat.says(m.Finish(1))
+    pat.says(m.Request(2))
     assert broker.states() == {"p": "throttled", "e": "running"}
     until = clock(TUESDAY + 3 * HOUR)
     assert broker.reasons()["p"] == f"throttled: course has reserved the device until {until}"
     assert broker.snapshot().reservations[0].is_on
-    eve.says(Finish(1))
+    eve.says(m.Finish(1))
     broker.unix = TUESDAY + 3 * HOUR
     broker.passes(1.0)
     assert broker.states() == {"p": "running", "e": "idle"}
@@ -753,7 +717,7 @@ def test_a_session_that_comes_during_a_reservation_is_throttled_from_its_first_r
         ("tina", "host", "running"),  # a teacher is part of the class
     ):
         client = broker.client(user).opens(user, GB, GB, device)
-        client.says(Request(1))
+        client.says(m.Request(1))
         assert broker.states()[user] == state
 
 
@@ -776,7 +740,7 @@ def test_a_class_is_begun_and_ended_by_a_teacher_of_its_group_or_an_admin(broker
     for user in ("ann", "eve", "tim", "pat"):
         client = broker.client(user, *(("students",) if user == "eve" else ()))
         for on in (True, False):
-            client.says(ClassMode("course", on))
+            client.says(m.ClassMode("course", on))
             refusal = client.refusal
             assert refusal is not None
             assert (
@@ -785,24 +749,24 @@ def test_a_class_is_begun_and_ended_by_a_teacher_of_its_group_or_an_admin(broker
             )
     assert broker.snapshot().classes == []
     for begins, ends in (("tina", "ada"), ("ada", "tina")):
-        broker.client(begins).says(ClassMode("course", True))
+        broker.client(begins).says(m.ClassMode("course", True))
         assert {one.device for one in broker.snapshot().classes} == {"host", "cuda:0"}
-        broker.client(ends).says(ClassMode("course", False))
+        broker.client(ends).says(m.ClassMode("course", False))
         assert broker.snapshot().classes == []
 
 
 def test_a_class_has_the_device_and_the_policy_before_it_comes_back(broker: Broker) -> None:
-    broker.client("ada").says(SetPolicy("LAS"))  # as an admin may write it
+    broker.client("ada").says(m.SetPolicy("LAS"))  # as an admin may write it
     pat, eve = broker.client("pat").opens("p", GB, GB), broker.client("eve", "students")
     eve.opens("e", GB, GB)
-    pat.says(Request(1))
+    pat.says(m.Request(1))
     tina = broker.client("tina")
-    tina.says(ClassMode("course", True, "host", seconds=HOUR))
-    assert tina.heard_of(Done)
-    assert pat.heard_of(Yield) == [Yield(1)]
-    eve.says(Request(1))
-    pat.says(Finish(1))
-    pat.says(Request(2))
+    tina.says(m.ClassMode("course", True, "host", seconds=HOUR))
+    assert tina.heard_of(m.Done)
+    assert pat.heard_of(m.Yield) == [m.Yield(1)]
+    eve.says(m.Request(1))
+    pat.says(m.Finish(1))
+    pat.says(m.Request(2))
     snapshot = broker.snapshot()
     assert snapshot.policy == "classroom"
     assert [(one.group, one.device, one.ends) for one in snapshot.classes] == [
@@ -811,7 +775,7 @@ def test_a_class_has_the_device_and_the_policy_before_it_comes_back(broker: Brok
     assert broker.states() == {"p": "throttled", "e": "running"}
     until = clock(TUESDAY + HOUR)
     assert broker.reasons()["p"] == f"throttled: a class of course has the device until {until}"
-    eve.says(Finish(1))
+    eve.says(m.Finish(1))
     broker.passes(HOUR - 1)
     assert broker.snapshot().policy == "classroom"
     broker.passes(1.0)
@@ -820,10 +784,10 @@ def test_a_class_has_the_device_and_the_policy_before_it_comes_back(broker: Brok
 
 
 def test_a_class_leaves_other_devices_to_others(broker: Broker) -> None:
-    broker.client("tina").says(ClassMode("course", True, "cuda:0"))
+    broker.client("tina").says(m.ClassMode("course", True, "cuda:0"))
     pat = broker.client("pat").opens("p", GB, GB, "host")
-    pat.says(Request(1))
-    assert pat.heard_of(Grant)
+    pat.says(m.Request(1))
+    assert pat.heard_of(m.Grant)
     assert broker.snapshot().policy == "fair"
 
 
@@ -838,7 +802,7 @@ def test_students_of_a_class_have_equal_memory(path: Path) -> None:
     tina = broker.client("tina").opens("t", GB, GB, "cuda:0")
     eve.reports(6 * GB, GB)
     assert eve.refusal is None
-    tina.says(ClassMode("lab", True))
+    tina.says(m.ClassMode("lab", True))
     more.reports(2 * GB, GB)
     refusal = more.refusal
     assert refusal is not None
@@ -849,8 +813,8 @@ def test_students_of_a_class_have_equal_memory(path: Path) -> None:
     )
     kim.reports(7 * GB, GB)
     assert kim.refusal is None
-    tina.says(ClassMode("lab", False))
-    more.says(Request(1))
+    tina.says(m.ClassMode("lab", False))
+    more.says(m.Request(1))
     more.reports(2 * GB, 0)
     assert more.refusal is None
 
@@ -858,15 +822,15 @@ def test_students_of_a_class_have_equal_memory(path: Path) -> None:
 @pytest.mark.parametrize(
     ("message", "sentence"),
     [
-        (ClassMode("nobody", True), "there is no group 'nobody'; there is physics, course, lab"),
-        (ClassMode("course", False), "no class of course is on"),
-        (ClassMode("course", True, "host"), "a class of lab has host already"),
-        (ClassMode("lab", True, "cuda:7"), "there is no device 'cuda:7' here"),
+        (m.ClassMode("nobody", True), "there is no group 'nobody'; there is physics, course, lab"),
+        (m.ClassMode("course", False), "no class of course is on"),
+        (m.ClassMode("course", True, "host"), "a class of lab has host already"),
+        (m.ClassMode("lab", True, "cuda:7"), "there is no device 'cuda:7' here"),
         (
-            ClassMode("lab", True, seconds=0.0),
+            m.ClassMode("lab", True, seconds=0.0),
             "a class lasts more than 0 and at most 86400 seconds, not 0",
         ),
-        (SetPolicy("fifo", device="host"), "a class of lab has host: end it first"),
+        (m.SetPolicy("fifo", device="host"), "a class of lab has host: end it first"),
     ],
 )
 def test_an_impossible_class_is_refused_and_the_present_class_continues(
@@ -874,7 +838,7 @@ def test_an_impossible_class_is_refused_and_the_present_class_continues(
 ) -> None:
     broker = Broker(path, CLASS)
     ada = broker.client("ada")
-    ada.says(ClassMode("lab", True, "host"))
+    ada.says(m.ClassMode("lab", True, "host"))
     ada.says(message)
     refusal = ada.refusal
     assert refusal is not None
@@ -886,21 +850,21 @@ def test_an_impossible_class_is_refused_and_the_present_class_continues(
 def test_a_reservation_of_another_group_goes_before_a_class(path: Path) -> None:
     broker = Broker(path, RESERVED)
     tim = broker.client("tim")
-    tim.says(ClassMode("physics", True))
+    tim.says(m.ClassMode("physics", True))
     assert len(broker.snapshot().classes) == 2
     broker.passes(HOUR)
     assert [one.device for one in broker.snapshot().classes] == ["cuda:0"]
-    tim.says(ClassMode("physics", True))
+    tim.says(m.ClassMode("physics", True))
     refusal = tim.refusal
     assert refusal is not None
     assert refusal.message == "course has reserved host now"
-    broker.client("tina").says(ClassMode("course", True, "host"))
+    broker.client("tina").says(m.ClassMode("course", True, "host"))
     assert [one.device for one in broker.snapshot().classes] == ["cuda:0", "host"]
 
 
 def test_a_class_ends_with_its_group(path: Path) -> None:
     broker = Broker(path, CLASS)
-    broker.client("tina").says(ClassMode("lab", True))
+    broker.client("tina").says(m.ClassMode("lab", True))
     broker.writes(GROUPS)
     assert (broker.snapshot().policy, broker.snapshot().classes) == ("fair", [])
 
@@ -912,12 +876,12 @@ def test_a_changed_file_is_in_force_at_the_next_tick(strict: Broker) -> None:
     strict.client("bob").opens("b1")
     assert strict.client("bob").opens("b2").refusal is not None
     strict.writes(QUOTAS.replace("sessions = 1", "sessions = 2"))
-    assert strict.client("bob").opens("b2").heard_of(Opened)
+    assert strict.client("bob").opens("b2").heard_of(m.Opened)
 
 
 def test_a_wrong_file_is_shown_and_the_old_rules_stay_in_force(strict: Broker) -> None:
     subscriber = strict.client("pat")
-    subscriber.says(Watch(0.0))
+    subscriber.says(m.Watch(0.0))
     strict.writes("sessions = 2")
     assert subscriber.heard_of(Snapshot)[-1].rulebook_error == (
         f"the rules in {strict.path} are wrong: sessions is not known; contact, admins,"
@@ -936,15 +900,15 @@ def test_a_frame_is_as_long_as_it_says(strict: Broker) -> None:
     frames: list[bytes] = []
     subscriber = strict.client("pat")
     subscriber.send_frame = frames.append  # type: ignore[assignment, method-assign]
-    subscriber.says(Watch())
+    subscriber.says(m.Watch())
     (frame,) = frames
     assert int.from_bytes(frame[:HEADER_BYTES], "big") == len(frame) - HEADER_BYTES
 
 
 def test_no_user_is_granted_less_by_rules_that_do_not_concern_them(strict: Broker) -> None:
     pat = strict.client("pat").opens("p", GB, GB)
-    pat.says(Request(1))
-    assert pat.heard_of(Grant)
+    pat.says(m.Request(1))
+    assert pat.heard_of(m.Grant)
 
 
 # --- ways around the rules ------------------------------------------------------------------------
@@ -954,12 +918,12 @@ def test_a_session_that_opens_while_it_waits_is_throttled_before_it_has_a_turn(
     broker: Broker,
 ) -> None:
     tim = broker.client("tim")
-    tim.says(ClassMode("physics", on=True))
+    tim.says(m.ClassMode("physics", on=True))
     outsider = broker.client("tom").opens("t", waiting=True, turn=1)
-    assert outsider.heard_of(Opened)
-    assert not outsider.heard_of(Grant)
+    assert outsider.heard_of(m.Opened)
+    assert not outsider.heard_of(m.Grant)
     assert broker.states() == {"t": "throttled"}
-    assert broker.client("ann").opens("a", waiting=True, turn=1).heard_of(Grant)
+    assert broker.client("ann").opens("a", waiting=True, turn=1).heard_of(m.Grant)
 
 
 @pytest.mark.parametrize("more", [{}, {"holding": True, "turn": 1}])
@@ -967,10 +931,10 @@ def test_losing_the_connection_is_no_way_around_a_class(
     broker: Broker, more: dict[str, Any]
 ) -> None:
     """This holds also where it is back before the rules are applied again."""
-    broker.client("tim").says(ClassMode("physics", on=True))
+    broker.client("tim").says(m.ClassMode("physics", on=True))
     for _ in range(2):
         outsider = broker.client("tom").opens("t", **more)
-        outsider.says(Request(2))
+        outsider.says(m.Request(2))
         assert broker.states() == {"t": "throttled"}
         broker.service.lost(outsider, broker.now)
 
@@ -992,8 +956,8 @@ def test_memory_that_outlives_its_iteration_obeys_the_quotas(
     strict: Broker, keeps: tuple[int, int], allowed: bool
 ) -> None:
     ann = strict.client("ann").opens("a", persistent=GB)
-    ann.says(Request(1))
-    ann.says(Keep(Demand(*keeps, measured=True)))
+    ann.says(m.Request(1))
+    ann.says(m.Keep(m.Demand(*keeps, measured=True)))
     refusal = ann.refusal
     assert (refusal is None) == allowed
     assert strict.snapshot().devices[0].persistent_bytes == (keeps[0] if allowed else GB)
@@ -1005,17 +969,17 @@ def test_memory_that_outlives_its_iteration_obeys_the_quotas(
 def test_memory_that_outlives_its_iteration_obeys_the_equal_parts_of_a_class(
     broker: Broker,
 ) -> None:
-    broker.client("tim").says(ClassMode("physics", on=True))
+    broker.client("tim").says(m.ClassMode("physics", on=True))
     ann = broker.client("ann").opens("a", persistent=GB)
-    ann.says(Request(1))
-    ann.says(Keep(Demand(33 * GB, 0, measured=True)))
+    ann.says(m.Request(1))
+    ann.says(m.Keep(m.Demand(33 * GB, 0, measured=True)))
     refusal = ann.refusal
     assert refusal is not None
     assert "each of the 2 of the class of physics has 32.0 GiB" in refusal.message
 
 
 def test_a_false_claim_of_a_turn_is_no_way_around_the_rules(strict: Broker) -> None:
-    assert strict.client("bob").opens("b1").heard_of(Opened)
+    assert strict.client("bob").opens("b1").heard_of(m.Opened)
     assert strict.client("bob").opens("b2", turn=1, holding=True).refusal is not None
 
 
@@ -1025,7 +989,7 @@ def test_a_class_of_more_than_a_day_is_refused_and_begins_nowhere(
 ) -> None:
     tim = broker.client("tim")
     broker.client("tom").opens("t")
-    tim.says(ClassMode("physics", on=True, seconds=seconds))
+    tim.says(m.ClassMode("physics", on=True, seconds=seconds))
     refusal = tim.refusal
     assert refusal is not None
     assert refusal.code == "invalid"
@@ -1035,10 +999,10 @@ def test_a_class_of_more_than_a_day_is_refused_and_begins_nowhere(
 
 def test_the_policy_of_a_class_is_not_changed_by_another_name_of_its_device(path: Path) -> None:
     broker = Broker(path, devices=[*DEVICES, Device("cuda:1", GB, "a GPU", uuid="GPU-1")])
-    broker.client("tim").says(ClassMode("physics", on=True, device="cuda:1"))
+    broker.client("tim").says(m.ClassMode("physics", on=True, device="cuda:1"))
     ada = broker.client("ada")
     for device in ("GPU-1", None):
-        ada.says(SetPolicy("fifo", device=device))
+        ada.says(m.SetPolicy("fifo", device=device))
         refusal = ada.refusal
         assert refusal is not None
         assert "end it first" in refusal.message
@@ -1049,7 +1013,7 @@ def test_the_policy_of_a_class_is_not_changed_by_another_name_of_its_device(path
 
 def test_an_error_names_notebooks_as_its_reader_may_see_them(broker: Broker) -> None:
     ann = broker.client("ann").opens("a")
-    ann.says(Preempt("a"))
+    ann.says(m.Preempt("a"))
     refusal = ann.refusal
     assert refusal is not None
     assert refusal.message == "a.ipynb has no turn to end"
@@ -1058,32 +1022,32 @@ def test_an_error_names_notebooks_as_its_reader_may_see_them(broker: Broker) -> 
 @pytest.mark.parametrize("count", [-1, 1 << 41, 1 << 63, 1 << 70])
 def test_impossible_counts_are_refused_in_a_sentence(broker: Broker, count: int) -> None:
     ann = broker.client("ann").opens("a")
-    for message in (Report(count, Demand()), Report(1, Demand(), count)):
+    for message in (m.Report(count, m.Demand()), m.Report(1, m.Demand(), count)):
         ann.says(message)
         refusal = ann.refusal
         assert refusal is not None
         assert refusal.message == "iterations are counted from 0 upwards"
-    ann.says(Report(1, Demand(1 << 63)))
+    ann.says(m.Report(1, m.Demand(1 << 63)))
     refusal = ann.refusal
     assert refusal is not None
     assert refusal.message == "a demand is in bytes, from 0 upwards"
     assert broker.snapshot().devices[0].sessions[0].iterations == 0
 
 
-CURVE = Curve(0.5, 1 << 20, (10, 100, 30))
+CURVE = m.Curve(0.5, 1 << 20, (10, 100, 30))
 
 
 def test_a_curve_is_shown_until_another_one_is_told(broker: Broker) -> None:
     ann = broker.client("ann").opens("a")
 
-    def shown() -> Curve | None:
+    def shown() -> m.Curve | None:
         return broker.snapshot().devices[0].sessions[0].curve
 
     assert shown() is None
-    ann.says(Report(1, Demand(), curve=CURVE))
-    ann.says(Report(1, Demand()))
+    ann.says(m.Report(1, m.Demand(), curve=CURVE))
+    ann.says(m.Report(1, m.Demand()))
     assert shown() == CURVE
-    ann.says(Report(1, Demand(), curve=(later := replace(CURVE, seconds=0.7))))
+    ann.says(m.Report(1, m.Demand(), curve=(later := replace(CURVE, seconds=0.7))))
     assert shown() == later
 
 
@@ -1105,8 +1069,8 @@ def test_an_impossible_curve_is_refused_in_a_sentence(
     broker: Broker, changes: dict[str, Any], why: str
 ) -> None:
     ann = broker.client("ann").opens("a")
-    ann.says(Report(1, Demand(), curve=CURVE))
-    ann.says(Report(1, Demand(), curve=replace(CURVE, **changes)))
+    ann.says(m.Report(1, m.Demand(), curve=CURVE))
+    ann.says(m.Report(1, m.Demand(), curve=replace(CURVE, **changes)))
     refusal = ann.refusal
     assert refusal is not None
     assert refusal.message == why

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -21,41 +20,13 @@ from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import connect, try_connect
-from jupyter_gpushare.wire.messages import (
-    Demand,
-    Open,
-)
+from jupyter_gpushare.wire.messages import Demand, Open
 
-pytestmark = pytest.mark.skipif(
-    os.getuid() != 0, reason="only root can act as another user, as a hub's users are"
-)
+from .processes import as_user, needs_root
+
+pytestmark = needs_root
 ADA, BOB = 54321, 65534
 DAEMON = 1  # a group that each Unix has
-
-
-def as_user(uid: int, act: Callable[[], Any], groups: tuple[int, ...] = ()) -> Any:
-    """Return the result of `act`, or the sentence with which it fails, in a process of that user.
-
-    Forked without exec, since other users may not run our Python.
-    """
-    reading, writing = os.pipe()
-    if (child := os.fork()) == 0:
-        said: Any = "nothing"
-        try:
-            os.setgroups(groups)
-            os.setgid(uid)
-            os.setuid(uid)
-            said = act()
-        except BaseException as error:
-            said = f"{type(error).__name__}: {error}"
-        finally:
-            os.write(writing, json.dumps(said).encode())
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        said = json.loads(pipe.read())
-    os.waitpid(child, 0)
-    return said
 
 
 @pytest.fixture

@@ -17,10 +17,7 @@ from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import log_path, try_connect
-from jupyter_gpushare.wire.messages import (
-    Demand,
-    Open,
-)
+from jupyter_gpushare.wire.messages import Demand, Open
 
 from ..conftest import wait_for_exit
 

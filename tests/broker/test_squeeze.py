@@ -3,83 +3,61 @@
 from __future__ import annotations
 
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.settings import load
-from jupyter_gpushare.wire.messages import (
-    Close,
-    Demand,
-    Error,
-    Finish,
-    Grant,
-    Look,
-    Open,
-    Report,
-    Request,
-    SqueezeOption,
-    Yield,
-)
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
 from .listener import Speaker
 
 GIB = 1 << 30
+DEVICES = [Device("cuda:0", 16 * GIB, "a GPU")]
 SQUEEZABLE = ((10, 1.0), (6, 1.08), (4, 1.3))
 
 
-def demand(persistent: int, *sizes: tuple[int, float]) -> Demand:
-    options = tuple(SqueezeOption(size * GIB, slowdown) for size, slowdown in sizes)
-    return Demand(persistent * GIB, sizes[0][0] * GIB, measured=True, options=options)
+def demand(persistent: int, *sizes: tuple[int, float]) -> m.Demand:
+    options = tuple(m.SqueezeOption(size * GIB, slowdown) for size, slowdown in sizes)
+    return m.Demand(persistent * GIB, sizes[0][0] * GIB, measured=True, options=options)
 
 
 class Notebook(Speaker):
     def __init__(
-        self, service: Service, name: str, demand: Demand, user: str = "ada", **more: Any
+        self, service: Service, name: str, demand: m.Demand, user: str = "ada", **more: Any
     ) -> None:
         super().__init__(service, user)
-        said = Open(id=name, name=f"{name}.ipynb", demand=demand, bears_slowdown=1.1, **more)
+        said = m.Open(id=name, name=f"{name}.ipynb", demand=demand, bears_slowdown=1.1, **more)
         self.says(said, 3.0 if more else 0.0)
 
     @property
     def granted(self) -> list[int]:
         """GiB that an iteration may take, by its grants, without repeats; 0: all that it needs."""
-        told = [grant.squeezed_bytes // GIB for grant in self.heard_of(Grant)]
+        told = [grant.squeezed_bytes // GIB for grant in self.heard_of(m.Grant)]
         return [size for size, _ in groupby(told)]
 
     def view(self, name: str) -> SessionView:
-        self.says(Look())
+        self.says(m.Look())
         [device] = self.heard_of(Snapshot)[-1].devices
         return next(view for view in device.sessions if view.id == name)
-
-
-def service_of(**settings: Any) -> Service:
-    return Service(load({}, **settings), [Device("cuda:0", 16 * GIB, "a GPU")], started=0.0)
-
-
-@pytest.fixture
-def service() -> Service:
-    return service_of()
 
 
 def two(service: Service, **of_b: Any) -> tuple[Notebook, Notebook]:
     """a has been squeezed for b, and has the turn."""
     a = Notebook(service, "a", demand(4, *SQUEEZABLE))
     b = Notebook(service, "b", demand(5, (2, 1.0)), **of_b)
-    b.says(Request(1))
-    a.says(Request(1), 1.0)
-    b.says(Finish(1), 2.0)
+    b.says(m.Request(1))
+    a.says(m.Request(1), 1.0)
+    b.says(m.Finish(1), 2.0)
     assert a.granted == [6]
     return a, b
 
 
 def test_a_grant_says_how_much_an_iteration_may_take(service: Service) -> None:
     a = Notebook(service, "a", demand(4, *SQUEEZABLE))
-    a.says(Request(1))
+    a.says(m.Request(1))
     assert a.granted == [0]
 
 
@@ -87,28 +65,28 @@ def test_a_holder_yields_for_a_newcomer_and_is_squeezed_from_its_next_turn(
     service: Service,
 ) -> None:
     a = Notebook(service, "a", demand(4, *SQUEEZABLE))
-    a.says(Request(1))
+    a.says(m.Request(1))
     b = Notebook(service, "b", demand(5, (2, 1.0)))
-    b.says(Request(1), 1.0)
+    b.says(m.Request(1), 1.0)
     service.pass_time(2.0)
-    assert [asked.successor for asked in a.heard_of(Yield)] == [None]
-    a.says(Finish(1), 2.0)
+    assert [asked.successor for asked in a.heard_of(m.Yield)] == [None]
+    a.says(m.Finish(1), 2.0)
     assert b.granted == [0]
-    a.says(Request(2), 2.0)
-    b.says(Finish(1), 3.0)
+    a.says(m.Request(2), 2.0)
+    b.says(m.Finish(1), 3.0)
     assert a.granted == [0, 6]
 
 
 def test_a_holder_is_told_at_once_that_it_may_take_more(service: Service) -> None:
     a, b = two(service)
-    b.says(Close(), 3.0)
+    b.says(m.Close(), 3.0)
     assert a.granted == [6, 0]
-    assert {grant.turn for grant in a.heard_of(Grant)} == {1}
+    assert {grant.turn for grant in a.heard_of(m.Grant)} == {1}
 
 
 def test_a_report_changes_nothing_that_was_told(service: Service) -> None:
     a, _ = two(service)
-    a.says(Report(1, demand(4, *SQUEEZABLE)), 3.0)
+    a.says(m.Report(1, demand(4, *SQUEEZABLE)), 3.0)
     assert a.granted == [6]
 
 
@@ -136,44 +114,40 @@ def test_people_see_how_far_for_which_notebook_and_how_much_slower(service: Serv
     assert a.view("b").squeezed_bytes == 0
 
 
-def test_the_name_is_hidden_from_those_who_may_not_see_it(tmp_path: Path) -> None:
-    rules = tmp_path / "rules.toml"
-    rules.write_text('notebook_names = "teachers"')
-    a, _ = two(service_of(rulebook=str(rules)), user="bob")
+def test_the_name_is_hidden_from_those_who_may_not_see_it(ruled: Any) -> None:
+    a, _ = two(ruled('notebook_names = "teachers"'), user="bob")
     assert a.view("a").reason.endswith("so that a notebook of bob has room")
 
 
 def test_a_demand_above_the_device_is_squeezed_to_fit(service: Service) -> None:
     a = Notebook(service, "a", demand(4, (40, 1.0), (11, 1.2)))
-    a.says(Request(1))
+    a.says(m.Request(1))
     assert a.granted == [11]
 
 
 def test_only_a_floor_above_the_device_is_refused_with_the_numbers(service: Service) -> None:
     a = Notebook(service, "a", demand(4, (40, 1.0), (13, 1.2)))
-    [refused] = a.heard_of(Error)
+    [refused] = a.heard_of(m.Error)
     assert refused.code == "does_not_fit"
     assert "13.0 GiB" in refused.message
     assert "squeezed as far as it can be" in refused.message
 
 
-def test_a_quota_counts_what_iterations_take_unsqueezed(tmp_path: Path) -> None:
+def test_a_quota_counts_what_iterations_take_unsqueezed(ruled: Any) -> None:
     """A notebook that has chosen a smaller size for itself needs no more than that."""
-    rules = tmp_path / "rules.toml"
-    rules.write_text('[quotas]\nlane = "8 GiB"')
-    service = service_of(rulebook=str(rules))
-    [refused] = Notebook(service, "a", demand(4, *SQUEEZABLE)).heard_of(Error)
+    service = ruled('[quotas]\nlane = "8 GiB"')
+    [refused] = Notebook(service, "a", demand(4, *SQUEEZABLE)).heard_of(m.Error)
     assert refused.code == "quota"
     assert "10.0 GiB" in refused.message
-    assert not Notebook(service, "b", demand(4, (6, 1.0))).heard_of(Error)
+    assert not Notebook(service, "b", demand(4, (6, 1.0))).heard_of(m.Error)
 
 
-def test_no_notebook_is_squeezed_for_one_that_is_above_its_quota(tmp_path: Path) -> None:
-    rules = tmp_path / "rules.toml"
-    rules.write_text('[quotas.users.bob]\npersistent = "4 GiB"')
-    service = service_of(rulebook=str(rules))
+def test_no_notebook_is_squeezed_for_one_that_is_above_its_quota(
+    ruled: Any,
+) -> None:
+    service = ruled('[quotas.users.bob]\npersistent = "4 GiB"')
     a = Notebook(service, "a", demand(4, *SQUEEZABLE))
     b = Notebook(service, "b", demand(5, (2, 1.0)), user="bob")
-    assert [error.code for error in b.heard_of(Error)] == ["quota"]
-    a.says(Request(1), 1.0)
+    assert [error.code for error in b.heard_of(m.Error)] == ["quota"]
+    a.says(m.Request(1), 1.0)
     assert (a.granted, a.view("a").squeezed_bytes) == ([0], 0)

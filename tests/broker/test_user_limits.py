@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
-import psutil
 import pytest
 
 from jupyter_gpushare.broker.transport.rate_limit import (
@@ -24,17 +25,13 @@ from jupyter_gpushare.broker.transport.rate_limit import (
 )
 from jupyter_gpushare.errors import ConnectionLost, LimitExceeded
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.framing import encode
 from jupyter_gpushare.wire.launch import connect
-from jupyter_gpushare.wire.messages import (
-    Busy,
-    Demand,
-    Look,
-    Open,
-    Watch,
-)
-from jupyter_gpushare.wire.snapshot import Snapshot
+from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
+
+from ..polling import until
 
 MESSAGES = 1500  # that the broker reads in one go
 
@@ -209,27 +206,29 @@ def test_silent_connections_of_a_process_keep_no_other_out(settings: Settings) -
 
 
 def test_connections_that_do_not_read_cost_the_broker_no_more_than_a_total(
-    settings: Settings, broker_pid: int
+    settings: Settings, broker_pid: int, sessions: Callable[[], dict[str, SessionView]]
 ) -> None:
+    """The last message of each shows that all before it were handled."""
     with contextlib.ExitStack() as stack:
         sleepers = [stack.enter_context(Client.connect(settings)) for _ in range(150)]
-        for number, sleeper in enumerate(sleepers[:50]):  # so that Snapshots are large
-            sleeper.ask(Open(f"s{number}", "n" * 200, "host", demand=Demand(1, 1, measured=True)))
+        for number, sleeper in enumerate(sleepers):
+            name = f"{number} {'n' * 200}"  # so that Snapshots are large
+            sleeper.ask(m.Open(f"s{number}", name, "host", demand=m.Demand(1, 1, measured=True)))
         looks = (900 << 10) // len(encode(sleepers[0].look()))  # each leaves less than it may
-        broker = psutil.Process(broker_pid)
-        before = broker.memory_info().rss
-        for _ in range(looks):
+        before = peak_bytes(broker_pid)
+        for message in [*[m.Look()] * looks, m.Request(1)]:
             for sleeper in sleepers:
                 with contextlib.suppress(ConnectionLost):
-                    sleeper.send(Look())
-        assert once_it_rests(broker) - before < 2 * MAX_BACKLOG_BYTES
+                    sleeper.send(message)
+        until(lambda: not any(view.state == "idle" for view in sessions().values()))
+        assert peak_bytes(broker_pid) - before < 2 * MAX_BACKLOG_BYTES
 
 
-def once_it_rests(broker: psutil.Process) -> int:
-    """Return its memory when all messages are handled: then it uses little of the processor."""
-    while broker.cpu_percent(interval=0.5) > 20.0:
-        pass
-    return broker.memory_info().rss
+def peak_bytes(pid: int) -> int:
+    """Return the most memory that the process has had."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (kibibytes,) = re.findall(r"VmHWM:\s+(\d+) kB", status)
+    return int(kibibytes) << 10
 
 
 def test_a_connection_too_many_is_told_so_in_one_sentence(settings: Settings) -> None:
@@ -247,10 +246,10 @@ def test_a_connection_too_many_is_told_so_in_one_sentence(settings: Settings) ->
 def test_a_watcher_too_many_is_refused_and_the_others_still_see(settings: Settings) -> None:
     tight = msgspec.structs.replace(settings, max_watchers_per_user=1)
     with Client.connect(tight) as first, Client.connect(tight) as second:
-        first.send(Watch(), Watch())  # which is one
+        first.send(m.Watch(), m.Watch())  # which is one
         assert isinstance(first.receive(), Snapshot)  # before the second is handled
         with pytest.raises(LimitExceeded, match="1 watchers are the limit"):
-            second.ask(Watch())
+            second.ask(m.Watch())
         assert second.look().version
 
 
@@ -259,11 +258,11 @@ def test_a_neighbour_is_answered_in_the_midst_of_a_flood(
 ) -> None:
     """Each message of the flood makes the next snapshot a later one."""
     with Client.connect(settings) as flood, Client.connect(settings) as neighbour:
-        flood.ask(Open("flood", "flood", device="host", demand=Demand(1, 1, measured=True)))
+        flood.ask(m.Open("flood", "flood", device="host", demand=m.Demand(1, 1, measured=True)))
         before = neighbour.look().sequence
         os.kill(broker_pid, signal.SIGSTOP)
-        flood.send(*[Busy(busy) for busy in [False, True] * (MESSAGES // 2)], Look())
-        neighbour.send(Look())
+        flood.send(*[m.Busy(busy) for busy in [False, True] * (MESSAGES // 2)], m.Look())
+        neighbour.send(m.Look())
         os.kill(broker_pid, signal.SIGCONT)
         seen, last = neighbour.receive(), flood.receive()
         assert isinstance(seen, Snapshot)

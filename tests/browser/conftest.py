@@ -1,39 +1,40 @@
 """JupyterLab in a real browser, notebooks with real kernels, and many other sessions.
 
-Pictures go to build/screenshots/.
+All tests of a module have one server and one browser. Each test has a browser context, notebooks,
+kernels and a broker of its own, and nothing of them is there when the next test begins. Pictures go
+to build/screenshots/.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
+import urllib.error
+import urllib.request
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import nbformat
 import pytest
 
+from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import (
-    Busy,
-    Demand,
-    Finish,
-    Grant,
-    Open,
-    PagedOut,
-    Request,
-    Yield,
-)
+
+from ..conftest import end_broker
+from ..polling import until
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = Path("/usr/bin/chromium")
@@ -48,6 +49,7 @@ FLAGS = (
 )
 TOKEN = "tok"
 PANEL = "#jupyter-gpushare-panel"
+END_SECONDS = 30.0  # a server that has not ended by then does not end
 MIB, GIB = 1 << 20, 1 << 30
 CAPACITY = 24 * GIB
 
@@ -96,10 +98,47 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """A device of a size that does not depend on this machine."""
-    monkeypatch.setenv("JUPYTER_GPUSHARE_HOST_CAPACITY_BYTES", str(CAPACITY))
-    return msgspec.structs.replace(settings, host_capacity_bytes=CAPACITY)
+def jp_asyncio_loop() -> None:
+    """pytest-jupyter closes its loop after each test, but the browser's loop runs until the end of
+    the module."""
+
+
+@pytest.fixture
+def jp_server_cleanup() -> None:
+    """pytest-jupyter cleans up servers in this process, and there is none."""
+
+
+@contextlib.contextmanager
+def private_broker(**own: Any) -> Iterator[Settings]:
+    """Yield settings of brokers, which are in the environment of all processes that start
+    meanwhile. The size of its device does not depend on this machine."""
+    with (
+        tempfile.TemporaryDirectory(prefix="gs-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        files = {"socket": f"{folder}/b.sock", "accounts": f"{folder}/accounts.sqlite"}
+        given = {**files, "device": "host", "host_capacity_bytes": CAPACITY, **own}
+        settings = settings_module.load({}, **given)
+        for name, value in settings_module.as_environment(settings).items():
+            patch.setenv(name, value)
+        yield settings
+        end_broker(settings)
+
+
+@pytest.fixture(scope="module")
+def settings() -> Iterator[Settings]:
+    """Settings of the brokers of this module; modules with other settings override them."""
+    with private_broker() as settings:
+        yield settings
+
+
+@pytest.fixture
+def ends_broker(settings: Settings, sessions: Callable[[], dict[str, Any]]) -> Iterator[None]:
+    """End the broker after the test, as soon as all sessions are closed: the next one has another,
+    which knows no turn and no choice of this test."""
+    yield
+    until(lambda: sessions() == {})
+    end_broker(settings)
 
 
 def write_notebook(path: Path, *cells: str) -> None:
@@ -131,20 +170,32 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+NOTEBOOKS = {
+    "alice": (SHARE, TRAIN),
+    "bob": (SHARE, TRAIN),
+    "holds": (SHARE, HOLD),
+    "waits": (SHARE, ONE_TURN),
+    "top": (SHARE, "%gpushare top", TRAIN),
+    "long": (SHARE, LONG),
+    "computes": (COMPUTES,),
+    "empty": ("1 + 1",),
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the servers of this module show."""
+    return tmp_path_factory.mktemp("notebooks")
+
+
 @pytest.fixture
-def notebooks(tmp_path: Path) -> Path:
-    """A folder of notebooks; a file `go` in it ends the loops that run in them."""
-    folder = tmp_path / "notebooks"
-    folder.mkdir()
-    write_notebook(folder / "alice.ipynb", SHARE, TRAIN)
-    write_notebook(folder / "bob.ipynb", SHARE, TRAIN)
-    write_notebook(folder / "holds.ipynb", SHARE, HOLD)
-    write_notebook(folder / "waits.ipynb", SHARE, ONE_TURN)
-    write_notebook(folder / "top.ipynb", SHARE, "%gpushare top", TRAIN)
-    write_notebook(folder / "long.ipynb", SHARE, LONG)
-    write_notebook(folder / "computes.ipynb", COMPUTES)
-    write_notebook(folder / "empty.ipynb", "1 + 1")
-    return folder
+def notebooks(root: Path) -> Iterator[Path]:
+    """The folder with new notebooks; a file `go` in it ends the loops that run in them."""
+    for name, cells in NOTEBOOKS.items():
+        write_notebook(root / f"{name}.ipynb", *cells)
+    yield root
+    for path in root.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 class Server:
@@ -161,7 +212,7 @@ class Server:
             f"--ServerApp.root_dir={notebooks}",
         ]
         self._environment = {**os.environ, **own_places(home)}
-        self._notebooks = notebooks
+        self._notebooks, self._home = notebooks, home
         self.start()
 
     def start(self) -> None:
@@ -178,29 +229,76 @@ class Server:
         assert any("is running at" in line for line in log), "the server ended before it ran"
         threading.Thread(target=lambda: [None for _ in log], daemon=True).start()
 
+    def ask(self, path: str, method: str = "GET") -> Any:
+        """Return what its REST API answers."""
+        headers = {"Authorization": f"token {TOKEN}"}
+        asked = urllib.request.Request(f"{self.url}/{path}", method=method, headers=headers)
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            return json.loads(answer.read() or "null")
+
+    def clear(self) -> None:
+        """End all kernels, and forget what users have set."""
+        (self._notebooks / "go").touch()  # a loop that ends by itself need not be killed
+        for kind in ("sessions", "kernels"):
+            for one in self.ask(f"api/{kind}"):
+                with contextlib.suppress(urllib.error.HTTPError):  # it has ended by itself
+                    self.ask(f"api/{kind}/{one['id']}", "DELETE")
+        for place in ("settings", "workspaces"):
+            shutil.rmtree(self._home / place, ignore_errors=True)
+
     def end(self, by: signal.Signals = signal.SIGTERM) -> None:
-        """Return when it has ended."""
+        """Return when it has ended; one that does not end by itself is killed, with a warning."""
         self._process.send_signal(by)
         try:
-            self._process.wait(10)
+            self._process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            # A request that is still answered leaves a thread for which Jupyter's server waits for
-            # ever: JupyterLab's for the formats of nbconvert, in a short test.
             self._process.kill()  # its kernels notice
+            self._process.wait()
+            warnings.warn(f"{self._command[2]} was killed: {by.name} did not end it", stacklevel=2)
+
+    def finish(self) -> None:
+        """End it when it has no kernel and answers no request.
+
+        JupyterLab asks each new server for the formats of nbconvert. A signal that comes before the
+        answer leaves a thread of AnyIO that waits for ever for its request to be over, and the
+        server for that thread. Requests for formats are answered one after the other, so the
+        others are over when ours is.
+        """
+        if self._process.poll() is None:
+            self.clear()
+            self.ask("api/nbconvert")
+        self.end()
 
 
-@contextmanager
+@contextlib.contextmanager
 def serving(program: str, notebooks: Path, home: Path) -> Iterator[Server]:
-    """Yield a running server; the loops in its notebooks end before it does."""
+    """Yield a running server."""
     server = Server(program, notebooks, home)
     yield server
-    (notebooks / "go").touch()
-    server.end()
+    server.finish()
+
+
+@pytest.fixture(scope="module")
+def shared_server(
+    root: Path, tmp_path_factory: pytest.TempPathFactory, settings: Settings
+) -> Iterator[Server]:
+    """Yield a running JupyterLab, which all tests of the module have."""
+    with serving("jupyterlab", root, tmp_path_factory.mktemp("home")) as server:
+        yield server
 
 
 @pytest.fixture
-def server(notebooks: Path, tmp_path: Path, settings: Settings) -> Iterator[Server]:
-    """Yield a running JupyterLab."""
+def server(shared_server: Server, notebooks: Path, ends_broker: None) -> Iterator[Server]:
+    """Yield a running JupyterLab, whose kernels end with the test."""
+    yield shared_server
+    shared_server.clear()
+
+
+@pytest.fixture
+def own_server(
+    notebooks: Path, tmp_path: Path, settings: Settings, ends_broker: None
+) -> Iterator[Server]:
+    """Yield a JupyterLab that no other test has."""
     with serving("jupyterlab", notebooks, tmp_path / "home") as server:
         yield server
 
@@ -212,7 +310,9 @@ def lab(server: Server) -> str:
 
 
 @pytest.fixture
-def classic(notebooks: Path, tmp_path: Path, settings: Settings) -> Iterator[str]:
+def classic(
+    notebooks: Path, tmp_path: Path, settings: Settings, ends_broker: None
+) -> Iterator[str]:
     """Yield the URL of a running Jupyter Notebook."""
     pytest.importorskip("notebook", minversion="7", reason="needs notebook")
     with serving("notebook", notebooks, tmp_path / "home") as server:
@@ -279,6 +379,11 @@ class Lab:
         """Return a notebook's row of the panel's table."""
         return self.panel.locator("tbody.jp-GpuShare-notebook", has_text=name)
 
+    def wait_for_timeline(self) -> None:
+        """Return when a turn is drawn."""
+        turns = self.panel.locator('.jp-GpuShare-turns[d*="z"]')
+        turns.first.wait_for(state="attached")
+
     def choose_theme(self, name: str) -> None:
         """Choose `Light`, `Dark` or `Dark High Contrast`."""
         self.execute("apputils:change-theme", {"theme": f"JupyterLab {name}"})
@@ -290,31 +395,42 @@ class Lab:
         take_picture(self.page, name)
 
 
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """Yield a browser, which all tests of the module have."""
+    api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    api.expect.set_options(timeout=60_000)
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
 @pytest.fixture
-def new_page() -> Iterator[Callable[..., Any]]:
-    """Open pages: `new_page(1280, 800)` is an empty page of that size. No script may throw.
+def new_page(chromium: Any) -> Iterator[Callable[..., Any]]:
+    """Open pages: `new_page(1280, 800)` is an empty page of that size, with no cookie of another
+    page. No script may throw.
 
     With a third argument: no script whose calls name it.
     """
-    api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        thrown: list[str] = []
+    contexts: list[Any] = []
+    thrown: list[str] = []
 
-        def new_page(width: int, height: int, script: str = "") -> Any:
-            def note(error: Any) -> None:
-                if script in (error.stack or ""):
-                    thrown.append(str(error))
+    def new_page(width: int, height: int, script: str = "") -> Any:
+        def note(error: Any) -> None:
+            if script in (error.stack or ""):
+                thrown.append(str(error))
 
-            page = browser.new_page(viewport={"width": width, "height": height})
-            page.set_default_timeout(60_000)
-            page.on("pageerror", note)
-            return page
+        contexts.append(chromium.new_context(viewport={"width": width, "height": height}))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(60_000)
+        page.on("pageerror", note)
+        return page
 
-        api.expect.set_options(timeout=60_000)
-        yield new_page
-        browser.close()
-        assert not thrown
+    yield new_page
+    for context in contexts:
+        context.close()
+    assert not thrown
 
 
 @pytest.fixture
@@ -348,18 +464,18 @@ class Crowd:
         stem = self.NAMES[number] if number < len(self.NAMES) else f"exercise_{number}"
         size = (3 + number % 3) * 12 * GIB // (4 * count)
         inside = (1 + number % 4) * 700 * MIB
-        demand = Demand(size, inside, measured=True)
-        client.ask(Open(f"s{number}", f"courses/{stem}.ipynb", "host", demand=demand))
+        demand = m.Demand(size, inside, measured=True)
+        client.ask(m.Open(f"s{number}", f"courses/{stem}.ipynb", "host", demand=demand))
         if number < 0.6 * count:
             self._ask(number)
         else:
-            client.send(Busy(False))
+            client.send(m.Busy(False))
         if number > 1 and number == count - 1:
-            client.send(PagedOut(size))
+            client.send(m.PagedOut(size))
 
     def _ask(self, number: int) -> None:
         self._turns[number] += 1
-        self._clients[number].send(Request(self._turns[number]))
+        self._clients[number].send(m.Request(self._turns[number]))
 
     def _serve(self) -> None:
         poll = select.poll()
@@ -374,15 +490,15 @@ class Crowd:
         client = self._clients[number]
         while client.has_news():
             message = client.receive()
-            if isinstance(message, Yield):
-                client.send(Finish(self._turns[number]))
+            if isinstance(message, m.Yield):
+                client.send(m.Finish(self._turns[number]))
                 self._ask(number)
-            elif isinstance(message, Grant):
+            elif isinstance(message, m.Grant):
                 self._turns[number] = message.turn
 
 
 @pytest.fixture
-def crowd(settings: Settings) -> Iterator[Callable[[int], Crowd]]:
+def crowd(settings: Settings, ends_broker: None) -> Iterator[Callable[[int], Crowd]]:
     crowds: list[Crowd] = []
 
     def gather(count: int) -> Crowd:

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import (
-    Demand,
-    Open,
-    Request,
-)
 
 if TYPE_CHECKING:
     from ..conftest import FakeGpus
+    from .conftest import Server
 
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 GIB = 1 << 30
@@ -30,15 +27,21 @@ def three_gpus(gpus: FakeGpus) -> None:
 
 
 @pytest.fixture
-def joins(settings: Settings) -> Iterator[Callable[..., None]]:
+def server(own_server: Server) -> Server:
+    """One that starts when the GPUs are there."""
+    return own_server
+
+
+@pytest.fixture
+def joins(settings: Settings, ends_broker: None) -> Iterator[Callable[..., None]]:
     """Open a session of other programs that asks for a turn at once."""
     clients: list[Client] = []
 
     def joins(name: str, device: str, devices: int = 1) -> None:
         clients.append(client := Client.connect(settings, "tests"))
-        demand = Demand(2 * GIB, 3 * GIB, measured=True)
-        client.ask(Open(f"s{len(clients)}", name, device, demand=demand, devices=devices))
-        client.send(Request(1))
+        demand = m.Demand(2 * GIB, 3 * GIB, measured=True)
+        client.ask(m.Open(f"s{len(clients)}", name, device, demand=demand, devices=devices))
+        client.send(m.Request(1))
 
     yield joins
     for client in clients:
@@ -56,5 +59,5 @@ def test_a_gang_is_shown_with_all_the_gpus_that_it_has(visit: Any, joins: Any) -
         there = lab.panel.get_by_role("region", name=f"Device {device}")
         expect(there).to_contain_text("cuda:0, cuda:1 at once")
     expect(lab.row(SINGLE)).to_contain_text(f"waits for {PARALLEL}")
-    lab.page.wait_for_timeout(3_000)  # a timeline worth a picture
+    lab.wait_for_timeline()
     lab.picture("gang")

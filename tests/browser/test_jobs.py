@@ -14,6 +14,7 @@ from jupyter_gpushare.settings import Settings, load
 
 from ..cluster.program import end
 from ..polling import until
+from .conftest import private_broker
 from .test_looks import barriers
 
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
@@ -25,19 +26,16 @@ for number in range(10_000):
 """
 
 
-@pytest.fixture
-def settings(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Settings]:
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     cluster = {
-        "cluster_directory": str(tmp_path / "jobs"),
+        "cluster_directory": str(tmp_path_factory.mktemp("jobs")),
         "cluster_nodes": "node-a=4 node-b=2",
         "cluster_look_seconds": "0.1",
     }
-    for name, value in cluster.items():
-        monkeypatch.setenv(f"JUPYTER_GPUSHARE_{name.upper()}", value)
-    yield settings
-    end(load(socket=settings.socket))
+    with private_broker(**cluster) as settings:
+        yield settings
+        end(load(socket=settings.socket))
 
 
 @pytest.fixture

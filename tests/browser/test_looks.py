@@ -29,7 +29,7 @@ def test_few_and_many_look_well_and_nothing_is_inaccessible(
     crowd(count)
     expect(lab.panel.locator("tbody.jp-mod-waiting").first).to_be_visible()
     open_one = lab.panel.locator("button.jp-GpuShare-name").first
-    lab.page.wait_for_timeout(8_000)  # a timeline worth a picture
+    lab.wait_for_timeline()
     for theme in ("Light", "Dark", "Dark High Contrast"):
         lab.choose_theme(theme)
         for width, height in ((1280, 800), (1920, 1080)):

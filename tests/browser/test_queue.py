@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
-import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.snapshot import SessionView
 
 from ..polling import until
-from .conftest import SHARE, TOKEN, Lab, write_notebook
+from .conftest import SHARE, Lab, private_broker, write_notebook
 
 if TYPE_CHECKING:
     from .conftest import Server
@@ -31,11 +30,11 @@ for _ in gpushare.iterations(range({count})):
     time.sleep(0.1)"""
 LONG = """\
 import pathlib, time, jupyter_gpushare as gpushare
-for _ in gpushare.iterations(range(20)):
+for _ in gpushare.iterations(range(60)):  # longer than any test
     end = time.monotonic() + 5
     while time.monotonic() < end and not pathlib.Path("go").exists():
         time.sleep(0.05)"""
-LOOSE_SECONDS = 20.0  # between two looks at waits that differ by more from each other
+LOOSE_SECONDS = 20.0  # between two looks in one moment; the next in the queue waits 30 s longer
 ROWS = """() => [...document.querySelectorAll('.jp-GpuShare-notebook')].map(row =>
   ['.jp-GpuShare-name', '.jp-GpuShare-sign', '.jp-GpuShare-expected'].map(
     part => row.querySelector(part).textContent))"""
@@ -48,10 +47,11 @@ LINES = """() => [...window.jupyterapp.shell.widgets('main')].map(({ context, co
 Queue = dict[str, tuple[int, float]]
 
 
-@pytest.fixture(autouse=True)
-def in_order_of_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def settings() -> Iterator[Settings]:
     """Each waits for all before it, so no two expected waits are alike."""
-    monkeypatch.setenv("JUPYTER_GPUSHARE_POLICY", "fifo")
+    with private_broker(policy="fifo") as settings:
+        yield settings
 
 
 def seconds(text: str) -> float:
@@ -89,11 +89,8 @@ def of_cells(lab: Lab) -> Queue:
     return dict(sorted(found.items(), key=lambda one: one[1][0]))
 
 
-def of_rest(url: str) -> Queue:
-    headers = {"Authorization": f"token {TOKEN}"}
-    asked = urllib.request.Request(f"{url}/jupyter-gpushare/api/v1/state", headers=headers)
-    with urllib.request.urlopen(asked) as answer:
-        views = json.load(answer)["devices"][0]["sessions"]
+def of_rest(server: Server) -> Queue:
+    views = server.ask("jupyter-gpushare/api/v1/state")["devices"][0]["sessions"]
     waiting = sorted((view for view in views if view["place"]), key=lambda view: view["place"])
     return {
         Path(view["name"]).stem: (view["place"], view["expected_wait_seconds"]) for view in waiting
@@ -140,14 +137,21 @@ def test_all_show_the_same_queue_in_its_order(
         expect(page.panel.locator(".jp-GpuShare-expected", has_text="≈")).to_have_count(4)
     until(lambda: len(of_cells(lab)) == 4)
 
-    seen = [of_table(lab), of_table(other), of_cells(lab), of_rest(server.url), of_terminal()]
-    lanes = [of_lanes(lab), of_lanes(other)]
-    places = [[(name, place) for name, (place, _) in queue.items()] for queue in seen]
-    assert places == [[(name, place) for place, name in enumerate(WAITING, 1)]] * len(seen)
-    assert lanes == [list(WAITING)] * len(lanes)
-    for name in WAITING:
-        waits = [queue[name][1] for queue in seen]
-        assert max(waits) - min(waits) < LOOSE_SECONDS, (name, waits)
+    assert [of_lanes(lab), of_lanes(other)] == [list(WAITING)] * 2
+
+    def all_agree() -> bool:
+        """Other looks are taken where a machine was slow between the first one and the last."""
+        seen = [of_table(lab), of_table(other), of_cells(lab), of_rest(server), of_terminal()]
+        places = [[(name, place) for name, (place, _) in queue.items()] for queue in seen]
+        assert places == [[(name, place) for place, name in enumerate(WAITING, 1)]] * len(seen)
+        return all(spread(seen, name) < LOOSE_SECONDS for name in WAITING)
+
+    until(all_agree)
+
+
+def spread(seen: list[Queue], name: str) -> float:
+    waits = [queue[name][1] for queue in seen]
+    return max(waits) - min(waits)
 
 
 def iterations(sessions: dict[str, SessionView], name: str) -> int:

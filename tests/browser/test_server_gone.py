@@ -74,6 +74,12 @@ def pass_on(one: socket.socket, other: socket.socket) -> None:
 
 
 @pytest.fixture
+def server(own_server: Server) -> Server:
+    """One that a test may end."""
+    return own_server
+
+
+@pytest.fixture
 def relay(server: Server) -> Iterator[Relay]:
     relay = Relay(server.port)
     yield relay

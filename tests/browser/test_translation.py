@@ -8,12 +8,15 @@ import re
 import shutil
 import string
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from jupyter_gpushare import _core
 from jupyter_gpushare.reasons import GONE, TEXTS
+
+if TYPE_CHECKING:
+    from .conftest import Server
 
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 PACK = Path(__file__).parent / "language_pack"
@@ -39,8 +42,13 @@ def german(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plugin.write_text('{"locale": "de_DE"}')
 
 
+@pytest.fixture
+def server(german: None, own_server: Server) -> Server:
+    """One that speaks the language of the pack."""
+    return own_server
+
+
 @pytest.mark.system
-@pytest.mark.usefixtures("german")
 def test_the_reason_of_a_wait_is_in_the_language_of_the_page(visit: Any) -> None:
     lab = visit("holds.ipynb")
     lab.run_all()
@@ -65,7 +73,7 @@ def without_policies(pack: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.usefixtures("without_policies", "german")
+@pytest.mark.usefixtures("without_policies")
 def test_what_the_language_pack_does_not_have_is_shown_in_english(visit: Any) -> None:
     lab = visit("holds.ipynb")
     shown = lab.panel.locator(".jp-GpuShare-policy")

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -18,9 +18,18 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "cluster"))
 from ray_cluster import ADDRESS, RayCluster
 from slurm import Slurm, missing
 
+from jupyter_gpushare.cluster.engines.slurm import SlurmEngine
+from jupyter_gpushare.errors import EngineUnavailable
+from jupyter_gpushare.settings import Settings, load
+
+from ..polling import until
+from .program import end
+from .site import Site
 from .work import LAUNCHER, Launches, Makes, made
 
 __all__ = ["ADDRESS"]  # of a Ray
+Sites = Callable[..., Site]
+MakesSettings = Callable[..., Settings]
 NODES, SHARDS = {"n0": 2, "n1": 2, "n2": 1}, {"n2": 4}
 
 
@@ -79,3 +88,47 @@ def slurm(slurm_daemons: Slurm, monkeypatch: pytest.MonkeyPatch) -> Slurm:
     for name, value in slurm_daemons.environment.items():
         monkeypatch.setenv(name, value)
     return slurm_daemons
+
+
+@pytest.fixture
+def make_site(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sites]:
+    """Services in this process, on a Slurm in which nothing runs."""
+    monkeypatch.setenv("GPUSHARE_ADDRESS", "127.0.0.1")
+    until(lambda: {*slurm.states().values()} == {"idle"})
+    sites: list[Site] = []
+
+    def make(*options: str) -> Site:
+        sites.append(Site(tmp_path, make_engine=lambda cluster: SlurmEngine(cluster, options)))
+        return sites[-1]
+
+    yield make
+    for site in sites:
+        with contextlib.suppress(EngineUnavailable):  # its Slurm may be gone
+            site.close()
+
+
+@pytest.fixture
+def trains(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A site for trainings, whose ranks find each other and nothing else."""
+    found = {"GPUSHARE_ADDRESS": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1"}
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+    site = Site(tmp_path)
+    yield site
+    site.close()
+
+
+@pytest.fixture
+def cluster_settings(socket_directory: Path, tmp_path: Path) -> Iterator[MakesSettings]:
+    """Makes the settings of a service with a process of its own, which ends with the test."""
+    made: list[Settings] = []
+
+    def make(**more: object) -> Settings:
+        there = {"socket": str(socket_directory / "b.sock")}
+        there["cluster_directory"] = str(tmp_path / "state")
+        made.append(load({}, cluster_look_seconds=0.05, **there, **more))
+        return made[-1]
+
+    yield make
+    for each in made:
+        end(each)

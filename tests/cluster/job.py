@@ -3,8 +3,9 @@ asks it to yield, and where it resumes; and no engine.
 
     python job.py ITERATIONS SECONDS [EVERY]
 
-It saves each `EVERY` iterations; all ranks but the first only compute. The file `ran` of each
-generation has the iterations that it has computed.
+It saves each `EVERY` iterations; all ranks but the first only compute. Once the job has a file
+`hurry`, iterations take no time. The file `ran` of each generation has the iterations that it has
+computed.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def main(iterations: int, seconds: float, every: int = 5) -> int:
     iteration = json.loads(Path(resume).read_text())["iteration"] if resume else 0
     computed = 0.0
     while iteration < iterations:
-        time.sleep(seconds)
+        time.sleep(0 if (JOB / "hurry").exists() else seconds)
         iteration, computed = iteration + 1, computed + seconds
         if LEADS:
             with open(HERE / "ran", "a") as file:

@@ -12,9 +12,7 @@ from ray_cluster import ADDRESS, RayCluster
 
 from jupyter_gpushare.cluster.engines.ray import RayEngine
 
-from .site import STEP, Site
-from .test_service import attained
-from .work import generations, iterations
+from .site import Site
 
 
 @pytest.fixture
@@ -27,33 +25,17 @@ def site(ray: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def test_a_job_that_has_computed_yields_to_one_that_has_not(site: Site) -> None:
-    long = site.submit("long", 150, 0.02, gpus=4)
-    site.until(lambda: attained(site, "long") > 1)
-    site.submit("short", 10, STEP, gpus=2)
-    site.until_state(short="done")
-    assert site.job("long").ended is None
-    site.until_state(long="done")
-    assert iterations(generations(long)) == [*range(1, 151)]
-    assert (site.job("long").yields, site.job("long").losses) == (1, 0)
-
-
-def test_a_service_that_is_started_anew_finds_what_runs(site: Site) -> None:
-    job = site.submit("a", 150, 0.02, gpus=3)
-    site.until(lambda: site.computes("a"))
-    site.restart()
-    site.until_state(a="done")
-    assert iterations(generations(job)) == [*range(1, 151)]
-    assert site.job("a").generation == 1
+    site.check_that_one_yields()
 
 
 def test_a_job_leaves_a_node_that_is_lost(site: Site, ray: RayCluster) -> None:
     """The last one: the node does not come back. Ray may say that a job is gone before it says that
     of its node, so a generation may find no room there."""
-    job = site.submit("a", 900, 0.02)
+    site.submit("a", 900, 0.02)
     site.until(lambda: site.computes("a"))
     (lost,) = site.job("a").place
     os.kill(ray.pid_of_node(lost), signal.SIGKILL)
     site.until(lambda: site.job("a").generation > 1 and site.computes("a"))
     assert lost not in site.job("a").place
     site.until_state(a="done")
-    assert {*iterations(generations(job))} == {*range(1, 901)}
+    assert {*site.computed("a")} == {*range(1, 901)}

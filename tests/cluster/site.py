@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -20,10 +21,11 @@ from jupyter_gpushare.cluster.verdicts import Bounds
 from jupyter_gpushare.errors import EngineUnavailable
 
 from ..polling import until
-from .work import made
+from .work import HERE, generations, iterations, made
 
 QUICK = Bounds(beat=0.05, postponed=0.05, sweep=1000.0)
 STEP = 0.01  # seconds of one iteration
+LONG = 1000  # iterations of a job that does not end before a test hurries it
 SECONDS = 200.0  # an event has not come by then; each start of a job takes seconds on two cores
 
 
@@ -124,6 +126,13 @@ class Site:
         self.service.submit(id, "", str(directory), Spec(gpus, **spec))  # type: ignore[arg-type]
         return directory
 
+    def train(self, id: str, program: str, *given: object, gpus: int) -> Path:
+        """Submit a training of this folder that is not told of us; return where its result is."""
+        out = self.path / f"{id}.json"
+        unmodified = {"resumes": False, "tells": False, "nodes": 1 if gpus < 3 else 0}
+        self.submit(id, sys.executable, HERE / program, out, *given, gpus=gpus, **unmodified)
+        return out
+
     def directory(self, id: str) -> Path:
         return self.path / "jobs" / id
 
@@ -145,6 +154,28 @@ class Site:
     def all_events(self, id: str) -> list[Event]:
         return self.journal.events(id)
 
+    def computed(self, id: str) -> list[int]:
+        """The iterations of its leaders, in the order of its generations."""
+        return iterations(generations(self.directory(id)))
+
+    def is_whole(self, id: str, count: int) -> bool:
+        """Each iteration was computed once."""
+        return self.computed(id) == [*range(1, count + 1)]
+
+    def attained(self, id: str) -> float:
+        """GPU-seconds that its present generation has told."""
+        job = self.job(id)
+        told = generation.progress(generation.path_of(self.directory(id), job.generation))
+        return told.computed * job.spec.gpus if told else 0.0
+
+    def stop(self, id: str, iteration: int) -> None:
+        """Ask it to yield once it has computed that iteration; return when it has."""
+        (self.directory(id) / f"wait-{iteration}").touch()
+        self.until(lambda: iteration in self.computed(id))
+        yields = self.job(id).yields
+        self.engine.ask_yield(next(each for each in self.engine.adopt() if each.job == id))
+        self.until(lambda: self.job(id).yields > yields)
+
     def computes(self, id: str) -> bool:
         """Its leader has computed an iteration of this generation."""
         path = generation.path_of(self.directory(id), self.job(id).generation)
@@ -162,6 +193,25 @@ class Site:
 
     def until_state(self, **states: str) -> None:
         self.until(lambda: {id: self.state(id) for id in states} == states)
+
+    def hurry(self, *ids: str) -> None:
+        """Let the rest of these jobs take no time."""
+        for id in ids:
+            (self.directory(id) / "hurry").touch()
+
+    def check_that_one_yields(self) -> None:
+        """A job that has computed yields to one that has not, and goes on behind it."""
+        self.submit("long", LONG, 0.02, gpus=4)
+        self.until(lambda: self.attained("long") > 1)
+        self.submit("short", 10, STEP, gpus=2)
+        self.until_state(short="done")
+        assert self.job("long").ended is None
+        self.hurry("long")
+        self.until_state(long="done")
+        assert self.is_whole("long", LONG)
+        assert self.is_whole("short", 10)
+        long = self.job("long")
+        assert (long.yields, long.generation, long.losses) == (1, 2, 0)
 
     def close(self) -> None:
         kind = LocalEngine if isinstance(self.engine, Troubled) else type(self.engine)

@@ -4,9 +4,6 @@ without a stop, bit by bit."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,90 +13,62 @@ from torch.utils.data import DataLoader
 
 import jupyter_gpushare as gpushare
 from jupyter_gpushare.errors import InvalidValue
-from jupyter_gpushare.settings import Settings
 
 from .site import Site
-from .work import generations, iterations
+from .work import alone
 
 pytest.importorskip("lightning", reason="Lightning runs on Linux, macOS and Windows of 64 bits")
 
-HERE = Path(__file__).parent
 SECONDS = 0.03  # of an iteration
-UNMODIFIED = {"resumes": False, "tells": False}
-
-
-@pytest.fixture
-def site(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setenv("GPUSHARE_ADDRESS", "127.0.0.1")
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    site = Site(tmp_path)
-    yield site
-    site.close()
 
 
 def stopped(
     site: Site, name: str, program: str, at: tuple[int, ...], *given: str, gpus: int
 ) -> Any:
     """Return the result of a job that is asked to yield at these iterations."""
-    out = site.path / f"{name}.json"
-    command = (sys.executable, HERE / program, out, SECONDS, *given)
-    site.submit(name, *command, gpus=gpus, nodes=1 if gpus < 3 else 0, **UNMODIFIED)
-    for number, iteration in enumerate(at):
-        site.until(lambda: iteration in computed(site, name))  # noqa: B023
-        site.engine.ask_yield(next(iter(site.engine.adopt())))
-        site.until(lambda: site.job(name).yields == number + 1)  # noqa: B023
+    out = site.train(name, program, SECONDS, *given, gpus=gpus)
+    for iteration in at:
+        site.stop(name, iteration)
     site.until_state(**{name: "done"})
     return json.loads(out.read_text())
 
 
-def computed(site: Site, name: str) -> list[int]:
-    return iterations(generations(site.directory(name)))
-
-
-def alone(tmp_path: Path, program: str, *given: str) -> Any:
-    """Return the result of the training where it is no job."""
-    out = tmp_path / "alone.json"
-    subprocess.run([sys.executable, HERE / program, out, "0", *given], check=True, cwd=tmp_path)
-    return json.loads(out.read_text())
-
-
 @pytest.mark.thorough
-def test_lightning_goes_on_in_the_middle_of_an_epoch(site: Site, tmp_path: Path) -> None:
+def test_lightning_goes_on_in_the_middle_of_an_epoch(trains: Site, tmp_path: Path) -> None:
     """Twice: of its 60 batches 12 are an epoch, and two make a step."""
     program = "lightning_train.py"
-    result = stopped(site, "a", program, (17, 38), "resumable", gpus=1)
+    result = stopped(trains, "a", program, (17, 38), "resumable", gpus=1)
     assert result == alone(tmp_path, program)
-    assert computed(site, "a") == [*range(1, 61)]  # none was computed twice
+    assert trains.is_whole("a", 60)  # none was computed twice
 
 
 @pytest.mark.thorough
 def test_lightning_leaves_at_the_end_of_an_epoch_where_the_loader_does_not_know_its_place(
-    site: Site, tmp_path: Path
+    trains: Site, tmp_path: Path
 ) -> None:
     program = "lightning_train.py"
-    result = stopped(site, "a", program, (17,), "epochs", gpus=1)
+    result = stopped(trains, "a", program, (17,), "epochs", gpus=1)
     assert result == alone(tmp_path, program, "epochs")
-    assert computed(site, "a") == [*range(1, 61)]
-    ran = (site.directory("a") / "g1.closed" / "ran").read_text()
+    assert trains.is_whole("a", 60)
+    ran = (trains.directory("a") / "g1.closed" / "ran").read_text()
     assert ran.split()[-1] == "24"
 
 
 @pytest.mark.thorough
-def test_ranks_of_lightning_leave_together(site: Site, tmp_path: Path) -> None:
-    plain = stopped(site, "plain", "lightning_train.py", (), gpus=4)
-    assert stopped(site, "moved", "lightning_train.py", (5, 13), gpus=4) == plain
+def test_ranks_of_lightning_leave_together(trains: Site, tmp_path: Path) -> None:
+    plain = stopped(trains, "plain", "lightning_train.py", (), gpus=4)
+    assert stopped(trains, "moved", "lightning_train.py", (5, 13), gpus=4) == plain
 
 
 @pytest.mark.thorough
 def test_the_trainer_of_hugging_face_goes_on_in_the_middle_of_an_epoch(
-    site: Site, tmp_path: Path
+    trains: Site, tmp_path: Path
 ) -> None:
     program = "transformers_train.py"
-    result = stopped(site, "a", program, (9,), gpus=1)
+    result = stopped(trains, "a", program, (9,), gpus=1)
     assert result == alone(tmp_path, program)
-    assert computed(site, "a") == [*range(1, 31)]
-    there = {path.name for path in (site.directory("a") / "work/trained").iterdir()}
+    assert trains.is_whole("a", 30)
+    there = {path.name for path in (trains.directory("a") / "work/trained").iterdir()}
     assert there == {"checkpoint-24", "checkpoint-30"}  # as the user wants it: of epochs
 
 

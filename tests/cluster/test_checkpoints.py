@@ -9,8 +9,7 @@ import os
 import random
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,56 +26,12 @@ from jupyter_gpushare.client.checkpoints.store import Store
 from jupyter_gpushare.client.torch.checkpoints import agreement
 from jupyter_gpushare.cluster import generation
 from jupyter_gpushare.errors import InvalidValue
-from jupyter_gpushare.settings import Settings
 
 from .site import Site
-from .work import generations, iterations, opened
+from .work import alone, opened
 
-TRAIN = Path(__file__).with_name("train.py")
 SECONDS = 0.03  # of an iteration
 COUNT = 6 * 12  # iterations of a training
-UNMODIFIED = {"resumes": False, "tells": False}
-
-
-@pytest.fixture
-def site(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setenv("GPUSHARE_ADDRESS", "127.0.0.1")
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    site = Site(tmp_path)
-    yield site
-    site.close()
-
-
-def alone(tmp_path: Path, settings: Settings, workers: int = 0) -> Any:
-    """Return the result of the training where it is no job."""
-    out = tmp_path / "alone.json"
-    subprocess.run([sys.executable, TRAIN, out, "0", str(workers)], check=True)
-    return json.loads(out.read_text())
-
-
-def train(site: Site, id: str, gpus: int = 4, workers: int = 0) -> Path:
-    """Submit the training; return where its result will be."""
-    out = site.path / f"{id}.json"
-    site.submit(
-        id,
-        sys.executable,
-        TRAIN,
-        out,
-        SECONDS,
-        workers,
-        gpus=gpus,
-        nodes=1 if gpus < 3 else 0,
-        **UNMODIFIED,
-    )
-    return out
-
-
-def computed(site: Site, id: str) -> list[int]:
-    return iterations(generations(site.directory(id)))
-
-
-def computes_until(site: Site, id: str, iteration: int) -> None:
-    site.until(lambda: iteration in computed(site, id))
 
 
 def pids_of(site: Site, id: str) -> list[int]:
@@ -88,67 +43,70 @@ def pids_of(site: Site, id: str) -> list[int]:
     ]
 
 
+def train(site: Site, id: str, gpus: int = 4, workers: int = 0) -> Path:
+    """Submit the training; return where its result will be."""
+    return site.train(id, "train.py", SECONDS, workers, gpus=gpus)
+
+
 @pytest.mark.system
 @pytest.mark.parametrize(
     ("workers", "stops"),
     [(0, (55,)), *(pytest.param(n, (20, 55), marks=pytest.mark.thorough) for n in (0, 2))],
 )
 def test_it_yields_to_others_and_goes_on_in_the_middle_of_an_epoch(
-    site: Site, tmp_path: Path, settings: Settings, workers: int, stops: tuple[int, ...]
+    trains: Site, tmp_path: Path, workers: int, stops: tuple[int, ...]
 ) -> None:
     """In the first of its two loops, and in the second."""
-    out = train(site, "long", gpus=1, workers=workers)
-    for number, iteration in enumerate(stops):
-        computes_until(site, "long", iteration)
-        assert site.job("long").keeps
-        site.engine.ask_yield(next(iter(site.engine.adopt())))
-        site.until(lambda: site.job("long").yields == number + 1)  # noqa: B023  # it is over by then
-    site.until_state(long="done")
-    assert computed(site, "long") == [*range(1, COUNT + 1)]
-    assert json.loads(out.read_text()) == alone(tmp_path, settings, workers)
+    out = train(trains, "long", gpus=1, workers=workers)
+    for iteration in stops:
+        trains.stop("long", iteration)
+        assert trains.job("long").keeps
+    trains.until_state(long="done")
+    assert trains.is_whole("long", COUNT)
+    assert json.loads(out.read_text()) == alone(tmp_path, "train.py", workers)
 
 
 @pytest.mark.thorough
 def test_one_that_has_computed_much_is_asked_to_yield_once_it_has_said_that_it_can(
-    site: Site,
+    trains: Site,
 ) -> None:
-    train(site, "long", gpus=2)
-    computes_until(site, "long", 20)
-    site.submit("short", 5, 0.01, gpus=4)
-    site.until_state(short="done")
-    site.until_state(long="done")
-    assert site.job("long").yields == 1
-    assert {*computed(site, "long")} == {*range(1, COUNT + 1)}
-    events = site.events("long")
+    train(trains, "long", gpus=2)
+    trains.until(lambda: 20 in trains.computed("long"))
+    trains.submit("short", 5, 0.01, gpus=4)
+    trains.until_state(short="done")
+    trains.until_state(long="done")
+    assert trains.job("long").yields == 1
+    assert {*trains.computed("long")} == {*range(1, COUNT + 1)}
+    events = trains.events("long")
     assert events.index("keeps") < events.index("ask")
 
 
 @pytest.mark.system
 def test_a_job_that_is_killed_goes_on_from_the_last_checkpoint(
-    site: Site, tmp_path: Path, settings: Settings
+    trains: Site, tmp_path: Path
 ) -> None:
-    out = train(site, "a", gpus=1)
-    computes_until(site, "a", 40)
-    for pid in pids_of(site, "a"):
+    out = train(trains, "a", gpus=1)
+    trains.until(lambda: 40 in trains.computed("a"))
+    for pid in pids_of(trains, "a"):
         os.kill(pid, signal.SIGKILL)
-    site.until_state(a="done")
-    assert (site.job("a").losses, site.job("a").generation) == (0, 2)
-    assert len(computed(site, "a")) < COUNT + 40
-    assert json.loads(out.read_text()) == alone(tmp_path, settings)
+    trains.until_state(a="done")
+    assert (trains.job("a").losses, trains.job("a").generation) == (0, 2)
+    assert len(trains.computed("a")) < COUNT + 40
+    assert json.loads(out.read_text()) == alone(tmp_path, "train.py")
 
 
 @pytest.mark.system
 @pytest.mark.parametrize("stops", [(27,), pytest.param((10, 27), marks=pytest.mark.thorough)])
-def test_ranks_of_two_nodes_leave_at_the_same_iteration(site: Site, stops: tuple[int, ...]) -> None:
-    plain = train(site, "plain")
-    site.until_state(plain="done")
-    moved = train(site, "moved")
-    for number, iteration in enumerate(stops):
-        computes_until(site, "moved", iteration)
-        site.engine.ask_yield(next(iter(site.engine.adopt())))
-        site.until(lambda: site.job("moved").yields == number + 1)  # noqa: B023
-    site.until_state(moved="done")
-    assert len({*computed(site, "moved")}) == len(computed(site, "moved"))
+def test_ranks_of_two_nodes_leave_at_the_same_iteration(
+    trains: Site, stops: tuple[int, ...]
+) -> None:
+    plain = train(trains, "plain")
+    trains.until_state(plain="done")
+    moved = train(trains, "moved")
+    for iteration in stops:
+        trains.stop("moved", iteration)
+    trains.until_state(moved="done")
+    assert len({*trains.computed("moved")}) == len(trains.computed("moved"))
     assert json.loads(moved.read_text()) == json.loads(plain.read_text())
 
 
@@ -258,6 +216,15 @@ def in_job(job: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     return in_job
 
 
+def go_on(in_job: Callable[..., Path]) -> str:
+    """Let this process be a rank of the next generation; return the checkpoint of the first one."""
+    job = in_job()
+    newest = generation.newest(generation.close_generation(job, 1))
+    opened(job, 2, newest)
+    in_job(2, newest)
+    return newest
+
+
 @pytest.fixture(autouse=True)
 def outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_current", None)
@@ -307,16 +274,13 @@ def test_in_a_job_it_is_called_once(in_job: Callable[..., Path]) -> None:
 
 def saved(in_job: Callable[..., Path]) -> str:
     """A generation that was saved at iteration 3 of 6, twice; return its newest checkpoint."""
-    job = in_job()
+    in_job()
     place = gpushare.checkpoint(losses=(losses := []))
     _, there = module.batches([0.5, 0.25, 0.125], 2)
     for batch in itertools.islice(there, 4):
         place.commit()
         losses.append(batch)
-    newest = generation.newest(generation.close_generation(job, 1))
-    opened(job, 2, newest)
-    in_job(2, newest)
-    return newest
+    return go_on(in_job)
 
 
 def test_ranks_that_do_not_know_each_other_are_told_what_to_do(
@@ -386,13 +350,11 @@ def test_a_usual_loop_over_epochs_goes_on_bit_by_bit(
     random.seed(5)
     expected = usual()
     monkeypatch.setattr(module, "_current", None)
-    job = in_job()
+    in_job()
     random.seed(5)
     with pytest.raises((SystemExit, Stopped)):
         usual(stop, epoch)
-    newest = generation.newest(generation.close_generation(job, 1))
-    opened(job, 2, newest)
-    in_job(2, newest)
+    go_on(in_job)
     random.seed(5)
     assert usual() == expected
 
@@ -443,22 +405,16 @@ def loaded(kind: str, workers: int, stop: int = -1) -> list[list[int]]:
     [*((0, n) for n in (1, 4, 8, 9)), *((2, n) for n in (1, 4, 5, 7, 8, 12))],
 )
 def test_a_generator_from_which_a_loader_draws_ahead_goes_on_as_it_would_have(
-    in_job: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
-    workers: int,
-    stop: int,
+    in_job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, kind: str, workers: int, stop: int
 ) -> None:
     """Workers load batches before they are asked for, and the sampler ends early."""
     monkeypatch.setattr(agreement, "AGREE_SECONDS", 0.0)
     expected = loaded(kind, workers)
     monkeypatch.setattr(module, "_current", None)
-    job = in_job()
+    in_job()
     with pytest.raises(SystemExit):
         loaded(kind, workers, stop)
-    newest = generation.newest(generation.close_generation(job, 1))
-    opened(job, 2, newest)
-    in_job(2, newest)
+    go_on(in_job)
     assert loaded(kind, workers) == expected
 
 
@@ -467,26 +423,20 @@ def test_a_commit_before_a_loop_says_nothing_of_the_generator_of_its_loader(
 ) -> None:
     expected = drawn()
     monkeypatch.setattr(module, "_current", None)
-    job = in_job()
+    in_job()
     with pytest.raises(Stopped):
         drawn(commits=True)
-    newest = generation.newest(generation.close_generation(job, 1))
-    opened(job, 2, newest)
-    in_job(2, newest)
+    go_on(in_job)
     assert drawn() == expected
 
 
-def test_a_second_commit_after_an_iteration_has_what_is_newer(
-    in_job: Callable[..., Path],
-) -> None:
+def test_a_second_commit_after_an_iteration_has_what_is_newer(in_job: Callable[..., Path]) -> None:
     job = in_job()
     place = gpushare.checkpoint(losses=(losses := [1.0]))
     place.commit()
     losses.append(2.0)
     place.commit()
-    newest = generation.newest(generation.close_generation(job, 1))
-    opened(job, 2, newest)
-    in_job(2, newest)
+    go_on(in_job)
     gpushare.checkpoint(losses=(found := [0.0]))
     assert found == [1.0, 2.0]
     assert [path.name for path in (job / "g1.closed").glob("*it-*")] == ["it-000000000"]

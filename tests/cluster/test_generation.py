@@ -14,14 +14,6 @@ from jupyter_gpushare.cluster.generation import Progress, Word
 WORD = Word("", {"n1": 2, "n0": 1})
 
 
-def test_a_generation_is_opened_with_its_word(tmp_path: Path) -> None:
-    directory = generation.open_generation(tmp_path, 3, WORD)
-    assert directory == tmp_path / "g3"
-    told = Word(**(generation.read(directory / "word.json") or {}))
-    assert told == WORD
-    assert told.leader == "n1"
-
-
 def test_what_has_a_path_into_a_closed_generation_can_write_no_more(tmp_path: Path) -> None:
     directory = generation.open_generation(tmp_path, 1, WORD)
     (directory / ".it-7.part").write_text("7")
@@ -29,14 +21,6 @@ def test_what_has_a_path_into_a_closed_generation_can_write_no_more(tmp_path: Pa
     with pytest.raises(FileNotFoundError):
         os.rename(directory / ".it-7.part", directory / "it-7")
     assert generation.newest(closed) == ""
-
-
-def test_a_closed_generation_is_never_opened_again(tmp_path: Path) -> None:
-    generation.open_generation(tmp_path, 1, WORD)
-    generation.close_generation(tmp_path, 1)
-    with pytest.raises(FileExistsError, match=r"generation 1 .* is closed"):
-        generation.open_generation(tmp_path, 1, WORD)
-    assert not (tmp_path / "g1").exists()
 
 
 def test_a_generation_that_was_never_open_is_closed_for_ever(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def test_a_closed_generation_is_not_opened_again(hand: UserHand, make_job: Makes
     hand.close(str(job), 1, ["n0"])
     with pytest.raises(FileExistsError, match=r"generation 1 of .* is closed"):
         hand.open(str(job), 1, Word("", {"n0": 1}))
+    assert not (job / "g1").exists()
 
 
 def test_a_directory_that_is_gone_is_told_from_one_that_cannot_be_read(

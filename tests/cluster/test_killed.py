@@ -24,7 +24,7 @@ from .work import generations, iterations, made
 
 ROOT = Path(__file__).parents[2]
 STEP = 0.02
-COUNTS = {"long": 60, "short": 10}  # iterations
+COUNTS = {"long": 250, "short": 10}  # iterations
 WISHES = [Wish("long", 4), Wish("short", 2, after=0.1)]
 # In the order in which they come.
 POINTS = ("submitted", "start", "launched", "started", "computes", "ask", "yielded", "done")
@@ -43,7 +43,9 @@ class Killed:
         (path / "jobs.json").write_text(json.dumps(WISHES))
 
     def serve(self, point: str = "") -> int:
-        """Return how the process ended: 0 once all jobs are over."""
+        """Return how the process ended: 0 once all jobs are over, which then hurry."""
+        if not point:
+            (self.path / "jobs" / "long" / "hurry").touch()
         command = [sys.executable, "-m", "tests.cluster.serving", str(self.path)]
         return subprocess.run([*command, point], cwd=ROOT, check=False, timeout=120).returncode
 

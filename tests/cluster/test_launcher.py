@@ -15,7 +15,7 @@ from jupyter_gpushare.cluster import generation
 from jupyter_gpushare.cluster.generation import FENCED, YIELDED
 
 from ..polling import comes, until
-from .work import LAUNCHER, Launches, Makes, generations, iterations, opened
+from .work import LAUNCHER, Launches, Makes, iterations, opened
 
 PRINTS = (
     "import json, os; it = os.environ;"
@@ -194,14 +194,6 @@ def test_ranks_end_with_a_launcher_that_is_killed(make_job: Makes, launch: Launc
     launcher.kill()
     until(lambda: not lives(rank))
     os.kill(pids(job)[1], signal.SIGKILL)  # an engine does so: it knows whose process it is
-
-
-def test_a_launcher_refuses_a_closed_generation(make_job: Makes, launch: Launches) -> None:
-    job = make_job(3, 0)
-    opened(job)
-    generation.close_generation(job, 1)
-    assert launch(job).wait() == FENCED
-    assert iterations(generations(job)) == []
 
 
 def test_no_second_launcher_of_a_node_runs(make_job: Makes, launch: Launches) -> None:

@@ -23,17 +23,16 @@ from jupyter_gpushare.errors import DoesNotFit, InvalidValue, UnknownJob
 from jupyter_gpushare.wire.jobs import JobView, LookAtUse
 
 from ..polling import until
-from .site import STEP, Site, Troubled
+from .site import LONG, QUICK, STEP, Site, Troubled
 from .test_launcher import BEGETS, SLEEPS, lives, pids
 from .work import Makes, checkpoint, generations, iterations, opened
-
-pytestmark = pytest.mark.system
 
 # It hears nothing, saves nothing, and writes into the directory of its generation.
 DEAF = (
     "import os, time; here = os.environ['GPUSHARE_JOB'] + '/g' + os.environ['GPUSHARE_GENERATION'];"
     "time.sleep(1000)"
 )
+UNTIL_ENOUGH = "import os, time\nwhile not os.path.exists('enough'): time.sleep(0.02)"
 ENDLESS = 100_000
 
 
@@ -44,15 +43,10 @@ def site(tmp_path: Path) -> Iterator[Site]:
     site.close()
 
 
-def is_whole(job: Path, count: int) -> bool:
-    """Each iteration was computed once."""
-    return iterations(generations(job)) == [*range(1, count + 1)]
-
-
 def test_a_job_runs_to_its_end(site: Site) -> None:
     job = site.submit("a", 20, STEP, gpus=3)
     site.until_state(a="done")
-    assert is_whole(job, 20)
+    assert site.is_whole("a", 20)
     assert site.events("a") == ["submitted", "start", "started", "computes", "done"]
     found = site.job("a")
     assert (found.generation, found.losses, found.yields, found.sentence) == (1, 0, 0, "")
@@ -62,9 +56,9 @@ def test_a_job_runs_to_its_end(site: Site) -> None:
 
 
 def test_what_was_counted_and_saved_without_an_arrow_is_counted_once(site: Site) -> None:
-    job = site.submit("a", 40, STEP)
+    site.submit("a", 40, STEP)
     for count in (10, 20, 30):
-        site.until(lambda count=count: len(iterations(generations(job))) > count)
+        site.until(lambda count=count: len(site.computed("a")) > count)
         site.service.step()
         site.service.uses(LookAtUse(0.0, 2e10, "job"), None)  # what was counted is written
         site.restart()
@@ -72,17 +66,20 @@ def test_what_was_counted_and_saved_without_an_arrow_is_counted_once(site: Site)
     assert site.job("a").core["run"] == pytest.approx(40 * STEP)
 
 
+@pytest.mark.system
 def test_what_a_job_has_computed_is_known_after_it_has_starved(site: Site) -> None:
     site.rules = GangRules(told=True, tick=0, thresholds=[0.1], knob=0.1)
     site.restart()
-    site.submit("a", 60, STEP, gpus=4)
-    site.until(lambda: attained(site, "a") > 0.2)
-    site.submit("b", 40, STEP, gpus=4)
+    site.submit("a", LONG, STEP, gpus=4)
+    site.until(lambda: site.attained("a") > 0.2)
+    site.submit("b", LONG, STEP, gpus=4)
     site.until(lambda: site.job("a").core["promoted"] > 0)
+    site.hurry("a", "b")
     site.until_state(a="done", b="done")
-    assert site.service.run_seconds(site.job("a")) == pytest.approx(60 * STEP)
+    assert site.service.run_seconds(site.job("a")) == pytest.approx(LONG * STEP)
 
 
+@pytest.mark.system
 def test_jobs_of_parts_share_a_gpu_of_a_node_that_has_shards(tmp_path: Path) -> None:
     site = Site(tmp_path, "n0=2 n1=1/4")
     try:
@@ -110,18 +107,21 @@ def test_jobs_of_parts_share_a_gpu_of_a_node_that_has_shards(tmp_path: Path) -> 
         site.close()
 
 
+@pytest.mark.system
 def test_the_part_that_has_computed_least_goes_first(tmp_path: Path) -> None:
     site = Site(tmp_path, "n0=1/2")
     try:
         site.rules = GangRules(told=True, tick=0, thresholds=[0.2])  # GPU-seconds
         site.restart()
-        site.submit("a", 80, STEP, gpus=0.5)
-        site.submit("b", 80, STEP, gpus=0.5)
-        site.until(lambda: min(attained(site, "a"), attained(site, "b")) > 0.25)
+        site.submit("a", LONG, STEP, gpus=0.5)
+        site.submit("b", LONG, STEP, gpus=0.5)
+        site.until(lambda: min(site.attained("a"), site.attained("b")) > 0.25)
         site.submit("c", 5, STEP, gpus=0.25)  # it takes a shard, which is half of the GPU
-        site.until_state(a="done", b="done", c="done")
+        site.until_state(c="done")
+        site.hurry("a", "b")
+        site.until_state(a="done", b="done")
         assert sum(site.job(id).yields for id in "ab") == 1
-        assert all(is_whole(site.directory(id), count) for id, count in (("a", 80), ("c", 5)))
+        assert all(site.is_whole(id, count) for id, count in (("a", LONG), ("c", 5)))
     finally:
         site.close()
 
@@ -131,45 +131,34 @@ def test_a_part_is_refused_where_no_node_has_shards(site: Site) -> None:
         site.submit("a", 1, STEP, gpus=0.25)
 
 
+@pytest.mark.system
 def test_jobs_start_as_gpus_are_free(site: Site) -> None:
-    jobs = [site.submit(id, 10, STEP, gpus=3) for id in ("a", "b", "c")]
+    for id in "abc":
+        site.submit(id, 10, STEP, gpus=3)
     site.until_state(a="done", b="done", c="done")
-    assert all(is_whole(job, 10) for job in jobs)
+    assert all(site.is_whole(id, 10) for id in "abc")
     starts = [site.all_events(id)[1].at for id in ("a", "b", "c")]
     assert starts == sorted(starts)
     ends = [site.job(id).ended for id in ("a", "b", "c")]
     assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
 
 
+@pytest.mark.system
 def test_a_job_that_has_computed_yields_to_one_that_has_not(site: Site) -> None:
-    long = site.submit("long", 80, STEP, gpus=4)
-    site.until(lambda: attained(site, "long") > 1)
-    short = site.submit("short", 10, STEP, gpus=2)
-    site.until_state(short="done")
-    assert site.job("long").ended is None
-    site.until_state(long="done")
-    assert is_whole(long, 80)
-    assert is_whole(short, 10)
-    assert (site.job("long").yields, site.job("long").generation) == (1, 2)
-    assert site.job("long").losses == 0
+    site.check_that_one_yields()
 
 
-def attained(site: Site, id: str) -> float:
-    """GPU-seconds that it has told."""
-    told = generation.progress(generation.path_of(site.directory(id), site.job(id).generation))
-    return told.computed * site.job(id).spec.gpus if told else 0.0
-
-
+@pytest.mark.system
 def test_gpus_are_kept_for_the_first_that_waits_and_others_are_told(site: Site) -> None:
     """`wide` lacks one of four, which `short` has, and `stopped` would keep three for its least."""
     site.rules = GangRules(told=True, tick=0, thresholds=[0.2], least=1000.0)
     site.restart()
     site.submit("short", 2000, STEP, resumes=False)
     site.submit("stopped", 2000, STEP, gpus=3)
-    site.until(lambda: site.computes("stopped") and attained(site, "stopped") > 0.2)
+    site.until(lambda: site.computes("stopped") and site.attained("stopped") > 0.2)
     site.engine.said = {"n0": Node(0), "n1": Node(2)}
     site.until_state(stopped="queued")
-    wide = site.submit("wide", 10, STEP, gpus=4)
+    site.submit("wide", 10, STEP, gpus=4)
     site.engine.said = {}
     site.until(lambda: "kept" in seen(site, "stopped").sentence)
     assert seen(site, "stopped").sentence.startswith(
@@ -182,7 +171,7 @@ def test_gpus_are_kept_for_the_first_that_waits_and_others_are_told(site: Site) 
     site.until(lambda: "kept" in seen(site, "stopped").sentence)
     site.service.cancel("short")
     site.until_state(wide="done")
-    assert is_whole(wide, 10)
+    assert site.is_whole("wide", 10)
 
 
 def seen(site: Site, id: str) -> JobView:
@@ -191,28 +180,32 @@ def seen(site: Site, id: str) -> JobView:
 
 
 def test_a_job_that_does_not_resume_is_never_asked_to_yield(site: Site) -> None:
-    site.submit("stays", 80, STEP, gpus=4, resumes=False)
-    site.until(lambda: attained(site, "stays") > 1)
+    site.submit("stays", LONG, STEP, gpus=4, resumes=False)
+    site.until(lambda: site.attained("stays") > 1)
     site.submit("short", 5, STEP, gpus=2)
+    for _ in range(10):
+        site.service.step()
+    site.hurry("stays")
     site.until_state(stays="done")
     assert "ask" not in site.events("stays")
     site.until_state(short="done")
 
 
 def test_a_job_that_does_not_resume_ends_on_a_node_that_is_to_be_emptied(site: Site) -> None:
-    job = site.submit("stays", 30, STEP, gpus=4, resumes=False)
+    site.submit("stays", 30, STEP, gpus=4, resumes=False)
     site.until(lambda: site.computes("stays"))
     site.engine.said = {"n0": Node(0)}
     site.until_state(stays="done")
     assert "ask" not in site.events("stays")
-    assert is_whole(job, 30)
+    assert site.is_whole("stays", 30)
 
 
 def test_a_job_that_tells_nothing_is_counted_by_its_beats(site: Site) -> None:
-    site.submit("silent", sys.executable, "-c", "import time; time.sleep(0.5)", tells=False)
-    site.until_state(silent="running")
+    job = site.submit("silent", sys.executable, "-c", UNTIL_ENOUGH, tells=False)
+    site.until(lambda: site.service.run_seconds(site.job("silent")) > 0.2)
+    (job / "work" / "enough").touch()
     site.until_state(silent="done")
-    assert 0.2 < site.job("silent").core["run"] < 30
+    assert site.job("silent").core["run"] > 0.2
 
 
 # --- what people ask for --------------------------------------------------------------------------
@@ -312,13 +305,14 @@ def test_a_rank_that_fails_ends_the_job_with_its_last_lines(site: Site) -> None:
 
 
 def test_a_gang_that_has_lost_a_rank_is_ended_whole_and_goes_on(site: Site) -> None:
-    job = site.submit("a", 60, STEP, gpus=4)
+    job = site.submit("a", LONG, STEP, gpus=4)
     site.until(lambda: generation.newest(job / "g1") != "")
     (victim,) = [rank for rank in ranks_of(site, "a", 1) if rank.environ()["RANK"] == "1"]
     victim.kill()
+    site.hurry("a")
     site.until_state(a="done")
     assert (site.job("a").generation, site.events("a").count("lost")) == (2, 1)
-    assert {*iterations(generations(job))} == {*range(1, 61)}
+    assert {*site.computed("a")} == {*range(1, LONG + 1)}
     assert resumed_where_it_had_saved(site, "a")
 
 
@@ -372,44 +366,30 @@ def test_a_job_that_is_lost_for_the_third_time_without_a_checkpoint_has_failed(s
 
 
 def test_a_job_on_a_node_that_is_lost_goes_on_with_others(site: Site) -> None:
-    job = site.submit("a", 60, STEP, gpus=2, nodes=1)
+    job = site.submit("a", LONG, STEP, gpus=2, nodes=1)
     site.until(lambda: generation.newest(job / "g1") != "")
     (node,) = site.job("a").place
     site.engine.said = {node: Node(2, alive=False)}
+    site.until(lambda: site.job("a").generation == 2)
+    site.hurry("a")
     site.until_state(a="done")
     assert (site.job("a").generation, site.job("a").losses) == (2, 0)
-    assert {*iterations(generations(job))} == {*range(1, 61)}
+    assert {*site.computed("a")} == {*range(1, LONG + 1)}
     assert resumed_where_it_had_saved(site, "a")
     word = generation.read(job / "g2.closed" / "word.json") or {}
     assert word["where"].keys() == {"n0", "n1"} - {node}
 
 
 def test_a_node_that_is_to_be_emptied_is_left_at_a_boundary(site: Site) -> None:
-    job = site.submit("a", 60, STEP, gpus=2, nodes=1)
+    site.submit("a", LONG, STEP, gpus=2, nodes=1)
     site.until(lambda: site.computes("a"))
     (node,) = site.job("a").place
     site.engine.said = {node: Node(0)}
+    site.until(lambda: site.job("a").yields == 1)
+    site.hurry("a")
     site.until_state(a="done")
     assert (site.job("a").yields, site.job("a").losses) == (1, 0)
-    assert is_whole(job, 60)
-
-
-def test_a_generation_that_was_cut_off_writes_nothing_beside_the_next_one(site: Site) -> None:
-    """Its node is lost for the engine, and its processes are frozen until the next one computes."""
-    job = site.submit("a", ENDLESS, STEP, gpus=2, nodes=1)
-    site.until(lambda: generation.newest(job / "g1") != "")
-    (node,) = site.job("a").place
-    cut_off = stopped(site)
-    site.engine.said, site.engine.cannot_kill = {node: Node(2, alive=False)}, True
-    site.until(lambda: site.job("a").generation == 2 and site.computes("a"))
-    closed = checkpoints(job / "g1.closed")
-    for pid in cut_off:
-        with contextlib.suppress(ProcessLookupError):  # the first ones end the others
-            os.kill(pid, signal.SIGCONT)
-    until(lambda: not any(map(lives, cut_off)))
-    assert checkpoints(job / "g1.closed") == closed
-    assert not (job / "g1").exists()
-    assert resumed_where_it_had_saved(site, "a")
+    assert site.is_whole("a", LONG)
 
 
 def stopped(site: Site) -> list[int]:
@@ -429,10 +409,6 @@ def is_of(process: psutil.Process, site: Site, number: int) -> bool:
         )
     except (psutil.Error, OSError):
         return False
-
-
-def checkpoints(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(directory.glob("it-*"))}
 
 
 def test_what_is_given_up_is_killed_once_its_node_answers(site: Site) -> None:
@@ -460,11 +436,11 @@ def test_a_job_that_finds_no_room_waits_and_costs_a_number(site: Site, make_job:
     taken = neighbor.start(Start(f"{site.journal.cluster()}-2", "other", 1, other, {"n0": 2}))
     pids(other)
     site.engine.said = {"n0": Node(2), "n1": Node(2)}
-    job = site.submit("a", 5, STEP, gpus=3)
+    site.submit("a", 5, STEP, gpus=3)
     site.until(lambda: site.events("a").count("no room") == 2)
     neighbor.kill(taken)
     site.until_state(a="done")
-    assert is_whole(job, 5)
+    assert site.is_whole("a", 5)
     assert site.job("a").losses == 0
     assert site.job("a").generation >= 3
     starts = [event.at for event in site.all_events("a") if event.what == "start"]
@@ -472,15 +448,16 @@ def test_a_job_that_finds_no_room_waits_and_costs_a_number(site: Site, make_job:
 
 
 def test_an_engine_that_does_not_answer_changes_nothing(site: Site) -> None:
-    job = site.submit("a", 40, STEP, gpus=4)
+    site.submit("a", LONG, STEP, gpus=4)
     site.until(lambda: site.computes("a"))
     site.engine.is_away = True
     for _ in range(5):
         site.service.step()
     assert site.state("a") in ("starting", "running")
     site.restart()
+    site.hurry("a")
     site.until(lambda: site.state("a") == "done")  # its launchers have said how they ended
-    assert is_whole(job, 40)
+    assert site.is_whole("a", LONG)
     site.submit("b", 5, STEP)
     site.service.step()
     assert site.state("b") == "queued"
@@ -491,7 +468,7 @@ def test_an_engine_that_does_not_answer_changes_nothing(site: Site) -> None:
 def test_people_can_submit_and_cancel_while_the_engine_hangs(site: Site) -> None:
     site.answer_seconds = 0.1
     site.restart()
-    job = site.submit("a", 20, STEP)
+    site.submit("a", 20, STEP)
     site.until(lambda: site.computes("a"))
     site.engine.answers.clear()
     for _ in range(3):
@@ -502,40 +479,40 @@ def test_people_can_submit_and_cancel_while_the_engine_hangs(site: Site) -> None
     assert (site.state("b"), site.state("c")) == ("queued", "cancelled")
     site.engine.answers.set()
     site.until_state(a="done", b="done")
-    assert is_whole(job, 20)
+    assert site.is_whole("a", 20)
 
 
 def test_a_start_that_lasts_too_long_is_found(site: Site) -> None:
     site.answer_seconds = 0.1
     site.restart()
     site.engine.starts_after = 0.3
-    job = site.submit("a", 20, STEP, gpus=4)
+    site.submit("a", 20, STEP, gpus=4)
     site.until_state(a="done")
     assert "adopted" in site.events("a")
     assert site.job("a").generation == 1
-    assert is_whole(job, 20)
+    assert site.is_whole("a", 20)
 
 
 def test_a_start_whose_answer_is_lost_is_found(site: Site) -> None:
-    job = site.submit("a", 20, STEP, gpus=4)
+    site.submit("a", 20, STEP, gpus=4)
     site.engine.forgets = True
     site.until(lambda: "start" in site.events("a"))
     site.engine.forgets = False
     site.until_state(a="done")
     assert "adopted" in site.events("a")
     assert site.job("a").generation == 1
-    assert is_whole(job, 20)
+    assert site.is_whole("a", 20)
 
 
 def test_a_start_that_came_to_nothing_costs_a_number(site: Site) -> None:
-    job = site.submit("a", 5, STEP)
+    site.submit("a", 5, STEP)
     site.engine.refuses = True
     site.until(lambda: "start" in site.events("a"))
     site.engine.refuses = False
     site.until_state(a="done")
     assert site.events("a")[1:4] == ["start", "not started", "start"]
     assert (site.job("a").generation, site.job("a").losses) == (2, 0)
-    assert is_whole(job, 5)
+    assert site.is_whole("a", 5)
 
 
 @pytest.mark.parametrize("resumes", [True, False])
@@ -543,19 +520,22 @@ def test_a_start_that_was_cut_short_is_given_up_without_a_loss(site: Site, resum
     """The service was killed before it had started all launchers: none of the ranks has started."""
     site.bounds = site.bounds._replace(pending=0.3)
     site.restart()
-    job = site.submit("a", 5, STEP, gpus=4, resumes=resumes)
+    site.submit("a", 5, STEP, gpus=4, resumes=resumes)
     site.engine.is_cut_short = True
     site.until(lambda: "adopted" in site.events("a"))
     site.engine.is_cut_short = False
+    site.until(lambda: "not started" in site.events("a"))
+    site.bounds = QUICK  # the next one may take its time to start
+    site.restart()
     site.until_state(a="done")
     assert site.events("a")[2:5] == ["adopted", "end", "not started"]
     assert (site.job("a").generation, site.job("a").losses) == (2, 0)
-    assert is_whole(job, 5)
+    assert site.is_whole("a", 5)
 
 
 def test_a_gang_of_which_one_launcher_is_gone_is_ended_whole(site: Site) -> None:
     """The engine sees that others of it run."""
-    site.bounds = site.bounds._replace(silent=0.5)
+    site.bounds = site.bounds._replace(silent=3.0)
     site.restart()
     site.submit("a", ENDLESS, STEP, gpus=4)
     site.until(lambda: generation.newest(site.directory("a") / "g1") != "")
@@ -590,16 +570,17 @@ def test_gpus_that_the_engine_has_chosen_itself_are_counted(site: Site) -> None:
 
 def test_a_gang_that_the_engine_has_divided_itself_is_not_asked_to_leave(site: Site) -> None:
     """What it uses beside its plan is not that of others."""
-    job = site.submit("a", 60, STEP, gpus=3)
+    site.submit("a", LONG, STEP, gpus=3)
     site.until(lambda: site.state("a") == "starting")
     there = site.job("a").place
     other = {name: 3 - gpus for name, gpus in there.items()}
     site.engine.said = {name: Node(2, used=gpus) for name, gpus in other.items()}
     site.engine.statuses = {"a": Status("running", other)}
     site.until(lambda: site.job("a").place == other)
+    site.hurry("a")
     site.until_state(a="done")
     assert "ask" not in site.events("a")
-    assert is_whole(job, 60)
+    assert site.is_whole("a", LONG)
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -635,7 +616,7 @@ def unreadable(site: Site, id: str) -> Iterator[None]:
 
 
 def test_a_job_goes_on_whose_directory_cannot_be_read_for_a_while(site: Site) -> None:
-    job = site.submit("a", 60, STEP)
+    site.submit("a", LONG, STEP)
     site.until(lambda: (view := seen(site, "a")).state == "running" and view.iteration)
     with unreadable(site, "a"):
         for _ in range(5):
@@ -647,9 +628,10 @@ def test_a_job_goes_on_whose_directory_cannot_be_read_for_a_while(site: Site) ->
         assert site.events("a").count("note") == 1
     site.service.step()
     assert "but" not in seen(site, "a").sentence
+    site.hurry("a")
     site.until_state(a="done")
     assert site.job("a").generation == 1
-    assert is_whole(job, 60)
+    assert site.is_whole("a", LONG)
 
 
 def test_a_job_is_cancelled_whose_directory_cannot_be_read(site: Site) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -16,61 +14,18 @@ from jupyter_gpushare.client.jobs.job import submit
 from jupyter_gpushare.cluster.engines.engine import Node
 from jupyter_gpushare.cluster.engines.slurm import SlurmEngine, gpus_in, node_of, options_in
 from jupyter_gpushare.errors import EngineUnavailable, InvalidValue
-from jupyter_gpushare.settings import Settings, load
+from jupyter_gpushare.settings import Settings
 
 from ..polling import until
-from .conftest import NODES
-from .program import end
-from .site import STEP, Site
+from .conftest import NODES, MakesSettings, Sites
+from .site import LONG
 from .test_launcher import lives
-from .test_service import ENDLESS, attained
-from .work import generations, iterations
-
-Sites = Callable[..., Site]
-
-
-@pytest.fixture
-def make_site(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sites]:
-    monkeypatch.setenv("GPUSHARE_ADDRESS", "127.0.0.1")
-    until(lambda: slurm.states() == dict.fromkeys(NODES, "idle"))
-    sites: list[Site] = []
-
-    def make(*options: str) -> Site:
-        sites.append(Site(tmp_path, make_engine=lambda cluster: SlurmEngine(cluster, options)))
-        return sites[-1]
-
-    yield make
-    for site in sites:
-        site.close()
-
-
-def is_whole(site: Site, id: str, count: int) -> bool:
-    return iterations(generations(site.directory(id))) == [*range(1, count + 1)]
+from .test_service import ENDLESS
 
 
 @pytest.mark.system
 def test_a_job_that_has_computed_yields_to_one_that_has_not(make_site: Sites) -> None:
-    site = make_site()
-    site.submit("long", 120, 0.02, gpus=4)
-    site.until(lambda: attained(site, "long") > 1)
-    site.submit("short", 10, STEP, gpus=2)
-    site.until_state(short="done")
-    assert site.job("long").ended is None
-    site.until_state(long="done")
-    assert is_whole(site, "long", 120)
-    assert is_whole(site, "short", 10)
-    assert (site.job("long").yields, site.job("long").losses) == (1, 0)
-
-
-@pytest.mark.system
-def test_a_service_that_is_started_anew_finds_what_runs(make_site: Sites) -> None:
-    site = make_site()
-    site.submit("a", 100, 0.02, gpus=3)
-    site.until(lambda: site.computes("a"))
-    site.restart()
-    site.until_state(a="done")
-    assert is_whole(site, "a", 100)
-    assert site.job("a").generation == 1
+    make_site().check_that_one_yields()
 
 
 @pytest.mark.system
@@ -88,10 +43,10 @@ def test_jobs_go_on_while_the_controller_is_away(make_site: Sites, slurm: Slurm)
     for _ in range(2):
         site.service.step()
         assert site.state("a") == "running"
-    computed = len(iterations(generations(site.directory("a"))))
+    computed = len(site.computed("a"))
     slurm.start_controller()
     until(lambda: "idle" not in slurm.states().values() and bool(slurm.states()))
-    site.until(lambda: len(iterations(generations(site.directory("a")))) > computed)
+    site.until(lambda: len(site.computed("a")) > computed)
     assert (site.state("a"), site.job("a").generation) == ("running", 1)
     site.service.cancel("a")
     site.until_state(a="cancelled")
@@ -100,7 +55,7 @@ def test_jobs_go_on_while_the_controller_is_away(make_site: Sites, slurm: Slurm)
 @pytest.mark.system
 def test_a_job_leaves_a_node_that_is_drained(make_site: Sites, slurm: Slurm) -> None:
     site = make_site()
-    site.submit("a", 150, 0.02, gpus=1)
+    site.submit("a", LONG, 0.02, gpus=1)
     site.until(lambda: site.computes("a"))
     (node,) = site.job("a").place
     slurm.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=it is hot")
@@ -108,34 +63,17 @@ def test_a_job_leaves_a_node_that_is_drained(make_site: Sites, slurm: Slurm) -> 
         site.until(lambda: site.job("a").generation == 2)
         assert site.engine.nodes()[node] == Node(0, used=0, reason="it is hot")
         assert {*site.job("a").place} == {"n0", "n1"} - {node}
+        site.hurry("a")
         site.until_state(a="done")
     finally:
         slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
-    assert is_whole(site, "a", 150)
+    assert site.is_whole("a", LONG)
     assert site.job("a").losses == 0
 
 
-@pytest.mark.system
-def test_what_slurm_refuses_is_said(make_site: Sites) -> None:
-    site = make_site("--partition=nowhere")
-    site.submit("a", 5, STEP)
-    site.until(lambda: "no room" in site.events("a"))
-    (refused, *_) = [event for event in site.all_events("a") if event.what == "no room"]
-    assert "invalid partition specified: nowhere" in refused.detail
-    assert site.state("a") in ("queued", "starting")
-
-
 @pytest.fixture
-def settings(slurm: Slurm, socket_directory: Path, tmp_path: Path) -> Iterator[Settings]:
-    given = load(
-        {},
-        socket=str(socket_directory / "b.sock"),
-        cluster_directory=str(tmp_path / "state"),
-        cluster_engine="slurm",
-        cluster_look_seconds=0.05,
-    )
-    yield given
-    end(given)
+def settings(slurm: Slurm, cluster_settings: MakesSettings) -> Settings:
+    return cluster_settings(cluster_engine="slurm")
 
 
 def test_a_function_is_called_on_slurm_and_its_result_comes_back(

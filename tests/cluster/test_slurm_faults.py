@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -14,16 +14,15 @@ import pytest
 from slurm import Slurm, missing
 
 from jupyter_gpushare.cluster import generation
-from jupyter_gpushare.cluster.engines.slurm import SlurmEngine
 
 from ..polling import until
+from .conftest import Sites
 from .site import Site
 from .test_launcher import lives
 from .test_service import ENDLESS
-from .work import LAUNCHER, generations, iterations
+from .work import LAUNCHER
 
 pytestmark = pytest.mark.thorough
-Sites = Callable[..., Site]
 
 
 @pytest.fixture
@@ -34,28 +33,13 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
     slurm = Slurm(folder, {"n0": 2, "n1": 2})
     for name, value in slurm.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("GPUSHARE_ADDRESS", "127.0.0.1")
     yield slurm
     slurm.end()
 
 
-@pytest.fixture
-def make_site(slurm: Slurm, tmp_path: Path) -> Iterator[Sites]:
-    sites: list[Site] = []
-
-    def make(*options: str) -> Site:
-        sites.append(Site(tmp_path, make_engine=lambda cluster: SlurmEngine(cluster, options)))
-        return sites[-1]
-
-    yield make
-    for site in sites:
-        with contextlib.suppress(Exception):  # its Slurm may not answer any more
-            site.close()
-
-
 def are_there(site: Site, id: str, count: int) -> bool:
     """No iteration is missing; after a loss those since the last checkpoint are computed again."""
-    return {*iterations(generations(site.directory(id)))} >= {*range(1, count + 1)}
+    return {*site.computed(id)} >= {*range(1, count + 1)}
 
 
 def processes(site: Site, id: str) -> list[psutil.Process]:
@@ -93,7 +77,7 @@ def test_a_daemon_of_a_node_that_comes_back_in_time_changes_nothing(
         assert site.state("a") == "running"
     slurm.run("slurmd", "-N", node)
     site.until_state(a="done")
-    assert iterations(generations(site.directory("a"))) == [*range(1, 251)]
+    assert site.is_whole("a", 250)
     assert (site.job("a").generation, site.job("a").losses) == (1, 0)
 
 
@@ -130,7 +114,7 @@ def test_a_job_outlives_the_time_limit_of_its_site(make_site: Sites) -> None:
     for number in range(1, 4):
         site.until(lambda number=number: site.job("a").generation == number and site.computes("a"))  # type: ignore[misc]
     site.until_state(a="done")
-    assert iterations(generations(site.directory("a"))) == [*range(1, 751)]
+    assert site.is_whole("a", 750)
     assert site.job("a").losses == 0
 
 

@@ -3,7 +3,8 @@
     python train.py OUT SECONDS [WORKERS]
 
 It writes the digest of its weights and its losses to OUT, and the iterations that each generation
-has computed to the file `ran` of that generation.
+has computed to the file `ran` of that generation. After iteration N it waits until it is asked to
+yield, where the job has a file `wait-N`.
 """
 
 from __future__ import annotations
@@ -112,6 +113,9 @@ def note(iteration: int) -> None:
         here = Path(os.environ["GPUSHARE_JOB"]) / f"g{os.environ['GPUSHARE_GENERATION']}"
         with open(here / "ran", "a") as file:
             file.write(f"{iteration}\n")
+        waits = here.with_name(f"wait-{iteration}").exists()
+        while waits and not os.path.exists(os.environ["GPUSHARE_YIELD"]):
+            time.sleep(0.01)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from jupyter_gpushare.cluster import generation
 from jupyter_gpushare.cluster.generation import Word
 
-JOB = Path(__file__).parent / "job.py"
+HERE = Path(__file__).parent
+JOB = HERE / "job.py"
 LAUNCHER = Path(generation.__file__).parent / "launcher.py"
 
 Makes = Callable[..., Path]
@@ -41,6 +43,14 @@ def iterations(directories: Sequence[Path]) -> list[int]:
 def generations(job: Path) -> list[Path]:
     there = (path for path in job.glob("g*") if path.is_dir())
     return sorted(there, key=lambda path: int(path.name[1:].removesuffix(".closed")))
+
+
+def alone(place: Path, program: str, *given: object) -> Any:
+    """Return the result of a training that is no job."""
+    out = place / "alone.json"
+    words = [sys.executable, HERE / program, out, "0", *given]
+    subprocess.run([str(word) for word in words], check=True, cwd=place)
+    return json.loads(out.read_text())
 
 
 def checkpoint(job: Path, name: str) -> int:

@@ -9,11 +9,13 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpushare._core import ClusterQueue, Gang, GangDecision, GangProgress, GangRules
 from jupyter_gpushare.cluster.gangs import KEPT
+
+from .searches import tries
 
 INSTANT = 1e-6
 
@@ -279,14 +281,9 @@ def shown(decision: GangDecision) -> tuple[dict[str, list[int]], list[str]]:
 OFTEN = ("request", "all", "served", "served", "yield", "yield", "finish", "close")
 # What happens to a gang: the event, which gang, and a number of quarters of a second. With `all`,
 # each gang wants devices.
-EVENTS = st.lists(
-    st.tuples(
-        st.sampled_from(OFTEN),
-        st.integers(0, 7),
-        st.integers(0, 20),
-    ),
-    max_size=60,
-)
+EVENT = st.tuples(st.sampled_from(OFTEN), st.integers(0, 7), st.integers(0, 20))
+# A host that has a number of devices of its own from then on, or a new one.
+HOST_EVENT = st.tuples(st.just("host"), st.integers(0, 4), st.integers(0, 4))
 
 
 @st.composite
@@ -337,43 +334,48 @@ def happens(both: Sequence[Any], now: float, event: str, gang: Gang, quarters: i
                 each.request(now, gang)
 
 
-def hosts_are(both: Sequence[Any], now: float, hosts: list[int], number: int, devices: int) -> None:
-    hosts[number : number + 1] = [devices]
-    for each in both:
-        each.set_hosts(now, hosts)
+@dataclass
+class Story:
+    """Gangs on hosts, with rules, and what happens there."""
+
+    gangs: list[Gang]
+    hosts: list[int]
+    rules: dict[str, Any]
+    events: list[tuple[str, int, int]]
+
+    def queue(self) -> ClusterQueue:
+        return told(self.hosts, **self.rules)
+
+    def told_to(self, both: Sequence[Any]) -> Iterator[float]:
+        """Tell both of each event, and yield the time at which they are to decide."""
+        now = 0.0
+        for event, number, quarters in self.events:
+            now += quarters * 0.25
+            if event == "host":
+                self.hosts[number : number + 1] = [quarters]
+                for each in both:
+                    each.set_hosts(now, self.hosts)
+            elif event == "all":
+                for gang in self.gangs:
+                    happens(both, now, "request", gang, quarters)
+            else:
+                happens(both, now, event, self.gangs[number], quarters)
+            yield now
 
 
-def told_to(
-    both: Sequence[Any],
-    gangs: Sequence[Gang],
-    hosts: list[int],
-    events: Sequence[tuple[str, int, int]],
-) -> Iterator[float]:
-    """Tell both of each event, and yield the time at which they are to decide."""
-    now = 0.0
-    for event, number, quarters in events:
-        now += quarters * 0.25
-        if event == "host":
-            hosts_are(both, now, hosts, number, quarters)
-        elif event == "all":
-            for gang in gangs:
-                happens(both, now, "request", gang, quarters)
-        else:
-            happens(both, now, event, gangs[number], quarters)
-        yield now
+@st.composite
+def stories(draw: st.DrawFn, there: st.SearchStrategy, events: st.SearchStrategy = EVENT) -> Story:
+    return Story(*draw(there), draw(RULES), draw(st.lists(events, max_size=60)))
 
 
-@settings(max_examples=300, deadline=None)
-@given(gangs_on_hosts(), RULES, EVENTS)
-def test_gangs_of_any_hosts_are_chosen_by_their_number_of_devices(
-    there: tuple[list[Gang], list[int]],
-    rules: dict[str, Any],
-    events: list[tuple[str, int, int]],
-) -> None:
-    gangs, hosts = there
-    queue = ClusterQueue(hosts, "las", GangRules(told=True, tick=0, **rules))
-    reference = Reference(hosts, rules)
-    for now in told_to([queue, reference], gangs, hosts, events):
+WITH_HOSTS = stories(clusters(), EVENT | HOST_EVENT)
+
+
+@tries(100)
+@given(stories(gangs_on_hosts()))
+def test_gangs_of_any_hosts_are_chosen_by_their_number_of_devices(story: Story) -> None:
+    queue, reference = story.queue(), Reference(story.hosts, story.rules)
+    for now in story.told_to([queue, reference]):
         assert shown(queue.assign(now)) == reference.assign(now)
         assert queue.is_valid() == ""
         for id, member in reference.known.items():
@@ -386,38 +388,22 @@ def test_gangs_of_any_hosts_are_chosen_by_their_number_of_devices(
             )
 
 
-# The same, and a host that has a number of devices of its own from then on, or a new one.
-HOST_EVENTS = st.lists(
-    st.one_of(
-        EVENTS.filter(bool).map(lambda events: events[0]),
-        st.tuples(st.just("host"), st.integers(0, 4), st.integers(0, 4)),
-    ),
-    max_size=60,
-)
-
-
-@settings(max_examples=400, deadline=None)
-@given(clusters(), RULES, HOST_EVENTS)
-def test_places_are_chosen_and_reserved_where_hosts_come_and_go(
-    there: tuple[list[Gang], list[int]],
-    rules: dict[str, Any],
-    events: list[tuple[str, int, int]],
-) -> None:
-    gangs, hosts = there
-    queue = ClusterQueue(hosts, "las", GangRules(told=True, tick=0, **rules))
-    reference = WithPlaces(hosts, rules)
-    for now in told_to([queue, reference], gangs, hosts, events):
+@tries(150)
+@given(WITH_HOSTS)
+def test_places_are_chosen_and_reserved_where_hosts_come_and_go(story: Story) -> None:
+    queue, reference = story.queue(), WithPlaces(story.hosts, story.rules)
+    for now in story.told_to([queue, reference]):
         before = over_committed(reference)
         decision = queue.assign(now)
         assert shown(decision) == reference.assign(now)
         assert queue.is_valid() == ""
         for grant in decision.grants:
-            gang = gangs[int(grant.gang)]
+            gang = story.gangs[int(grant.gang)]
             assert sum(grant.devices) == gang.devices
             assert not gang.hosts or sum(each > 0 for each in grant.devices) <= gang.hosts
         assert over_committed(reference) == before  # no grant takes what is not there
         if not any(before):
-            assert not any(gangs[int(id)].stays for id in decision.yields)
+            assert not any(story.gangs[int(id)].stays for id in decision.yields)
 
 
 class LearnsToStop:
@@ -438,17 +424,12 @@ class LearnsToStop:
         return getattr(self._queue, name)
 
 
-@settings(max_examples=200, deadline=None)
-@given(clusters(), RULES, HOST_EVENTS)
-def test_a_gang_that_may_stop_is_as_if_it_had_never_stayed(
-    there: tuple[list[Gang], list[int]],
-    rules: dict[str, Any],
-    events: list[tuple[str, int, int]],
-) -> None:
-    gangs, hosts = there
-    gangs = [Gang(gang.id, gang.devices, skew=gang.skew, hosts=gang.hosts) for gang in gangs]
-    one, other = (ClusterQueue(hosts, "las", GangRules(told=True, tick=0, **rules)) for _ in "ab")
-    for now in told_to([one, LearnsToStop(other)], gangs, hosts, events):
+@tries(60)
+@given(WITH_HOSTS)
+def test_a_gang_that_may_stop_is_as_if_it_had_never_stayed(story: Story) -> None:
+    story.gangs = [Gang(g.id, g.devices, skew=g.skew, hosts=g.hosts) for g in story.gangs]
+    one, other = story.queue(), story.queue()
+    for now in story.told_to([one, LearnsToStop(other)]):
         assert shown(one.assign(now)) == shown(other.assign(now))
         assert other.is_valid() == ""
 
@@ -484,18 +465,13 @@ class InParts:
         return getattr(self._queue, name)
 
 
-@settings(max_examples=200, deadline=None)
-@given(clusters(), RULES, HOST_EVENTS, st.integers(2, 100))
+@tries(60)
+@given(WITH_HOSTS, st.integers(2, 100))
 def test_a_queue_that_counts_parts_of_devices_decides_as_one_of_whole_ones(
-    there: tuple[list[Gang], list[int]],
-    rules: dict[str, Any],
-    events: list[tuple[str, int, int]],
-    parts: int,
+    story: Story, parts: int
 ) -> None:
-    gangs, hosts = there
-    whole = ClusterQueue(hosts, "las", GangRules(told=True, tick=0, **rules))
-    in_parts = InParts(hosts, parts, rules)
-    for now in told_to([whole, in_parts], gangs, hosts, events):
+    whole, in_parts = story.queue(), InParts(story.hosts, parts, story.rules)
+    for now in story.told_to([whole, in_parts]):
         assert shown(whole.assign(now)) == in_parts.shown(now)
         assert in_parts.is_valid() == ""
 
@@ -505,19 +481,13 @@ def over_committed(reference: WithPlaces) -> list[int]:
     return [max(0, use - there) for use, there in used]
 
 
-@settings(max_examples=300, deadline=None)
-@given(clusters(), RULES, EVENTS)
-def test_for_the_gang_that_is_first_no_second_victim_is_asked(
-    there: tuple[list[Gang], list[int]],
-    rules: dict[str, Any],
-    events: list[tuple[str, int, int]],
-) -> None:
+@tries(100)
+@given(stories(clusters()))
+def test_for_the_gang_that_is_first_no_second_victim_is_asked(story: Story) -> None:
     """It starts once the gangs have yielded that were asked at once."""
-    gangs, hosts = there
-    queue = ClusterQueue(hosts, "las", GangRules(told=True, tick=0, **rules))
-    reference = WithPlaces(hosts, rules)
+    queue, reference = story.queue(), WithPlaces(story.hosts, story.rules)
     now = 0.0
-    for now in told_to([queue, reference], gangs, hosts, events):
+    for now in story.told_to([queue, reference]):
         queue.assign(now)
         reference.assign(now)
     waiting = [each for each in reference.present if each.wants]
@@ -539,26 +509,21 @@ def kept(progress: GangProgress) -> dict[str, Any]:
     return {name: getattr(progress, name) for name in (*KEPT, "holds", "wants", "asked")}
 
 
-@settings(max_examples=300, deadline=None)
-@given(clusters(), RULES, st.sampled_from(["las", "gittins", "srsf"]), HOST_EVENTS, st.randoms())
+@tries(100)
+@given(WITH_HOSTS, st.sampled_from(["las", "gittins", "srsf"]), st.randoms())
 def test_a_queue_that_is_restored_decides_as_the_one_before_it(
-    there: tuple[list[Gang], list[int]],
-    rules: dict[str, Any],
-    policy: str,
-    events: list[tuple[str, int, int]],
-    random: Random,
+    story: Story, policy: str, random: Random
 ) -> None:
     """At each step there is a new one, to which gangs come back in any order."""
-    gangs, hosts = there
-    made = GangRules(told=True, tick=0, known=[3.0, 9.0, 30.0], quantum=3.0, **rules)
-    unbroken, largest = ClusterQueue(hosts, policy, made), list(hosts)
-    both = [unbroken, ClusterQueue(hosts, policy, made)]
-    for now in told_to(both, gangs, hosts, events):
-        largest = [max(pair) for pair in zip_longest(largest, hosts, fillvalue=0)]
+    made = GangRules(told=True, tick=0, known=[3.0, 9.0, 30.0], quantum=3.0, **story.rules)
+    unbroken, largest = ClusterQueue(story.hosts, policy, made), list(story.hosts)
+    both = [unbroken, ClusterQueue(story.hosts, policy, made)]
+    for now in story.told_to(both):
+        largest = [max(pair) for pair in zip_longest(largest, story.hosts, fillvalue=0)]
         before, restored = both[1], ClusterQueue(largest, policy, made)
         for each in (before, restored):  # no time passes between the last event and the restart
-            each.set_hosts(now, hosts)
-        for gang in random.sample(gangs, len(gangs)):
+            each.set_hosts(now, story.hosts)
+        for gang in random.sample(story.gangs, len(story.gangs)):
             if gang.id in before:
                 progress = before.progress(gang.id)
                 restored.restore(now, GangProgress(progress.gang, **kept(progress)))
@@ -566,7 +531,7 @@ def test_a_queue_that_is_restored_decides_as_the_one_before_it(
         assert shown(restored.assign(now)) == shown(unbroken.assign(now))
         assert restored.next_event() == unbroken.next_event()
         assert restored.is_valid() == ""
-        for gang in [gang for gang in gangs if gang.id in unbroken]:
+        for gang in [gang for gang in story.gangs if gang.id in unbroken]:
             one, other = kept(unbroken.progress(gang.id)), kept(restored.progress(gang.id))
             assert {**one, "ticket": 0} == {**other, "ticket": 0}
 

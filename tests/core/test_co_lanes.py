@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,8 +17,8 @@ from jupyter_gpushare._core import (
 )
 from jupyter_gpushare._core_testing import Scheduler
 
-from .conftest import GB
 from .looks import asked, granted, look, why
+from .plain import GB, Job, Simulation
 
 DEMAND = Demand(1, 6)
 
@@ -165,11 +163,9 @@ def test_a_newcomer_for_which_the_width_leaves_no_room_is_admitted_when_both_tur
 
 
 @pytest.mark.parametrize(("crowded", "at_once"), [(1.2, 2), (2.3, 1)])
-def test_pack_keeps_two_in_one_lane_only_where_that_gains(
-    crowded: float, at_once: int, simulate: Callable, new_job: Callable
-) -> None:
-    jobs = [new_job(id, shares=True, demand=Demand(GB, 6 * GB)) for id in "ab"]
-    run = simulate(jobs, policy="pack", capacity=9 * GB, crowded=crowded).run(300)
+def test_pack_keeps_two_in_one_lane_only_where_that_gains(crowded: float, at_once: int) -> None:
+    jobs = [Job(id, shares=True, demand=Demand(GB, 6 * GB)) for id in "ab"]
+    run = Simulation(jobs, policy="pack", capacity=9 * GB, crowded=crowded).run(300)
     running = [state.state for state in run.scheduler.snapshot(300).sessions].count("running")
     assert running == at_once
     finding = run.scheduler.snapshot(300).concurrency_tuner

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpushare._core import (
@@ -22,6 +22,9 @@ from jupyter_gpushare._core import (
 )
 from jupyter_gpushare._core_testing import ConcurrencyTuner
 from jupyter_gpushare.reasons import sentence
+
+from . import plain
+from .searches import tries
 
 GB = 10**9
 QUANTUM, REPORT = 0.25, 0.5
@@ -202,7 +205,7 @@ def test_a_session_whose_work_changes_is_measured_anew() -> None:
     assert says(pair.tuner.finding, "lanes_lost", 30)
 
 
-@settings(max_examples=20, deadline=None)
+@tries(8)
 @given(
     st.floats(0.5, 2.0),
     st.lists(st.sampled_from([0.03, 0.1, 0.4, 1.1]), min_size=2, max_size=3),
@@ -226,7 +229,7 @@ def makespan(jobs: list[Job], lanes: int, contention: float) -> float:
     return max(outcome.ended or 0 for outcome in simulation.outcomes)
 
 
-@settings(max_examples=25, deadline=None)
+@tries(25)
 @given(st.floats(0.2, 1.0), st.floats(0.2, 1.0), st.floats(0, 0.5))
 def test_a_pair_is_never_three_percent_worse_than_the_better_of_one_lane_and_two(
     first: float, second: float, contention: float
@@ -282,19 +285,17 @@ def test_sessions_that_come_and_go_cost_little_more() -> None:
 
 
 @pytest.mark.parametrize("before", ["fair", "pack"])
-def test_the_past_of_a_notebook_before_it_was_met_does_not_count(
-    before: str, simulate: Callable, new_job: Callable
-) -> None:
-    jobs = [new_job(f"j{n}", iteration=0.1) for n in range(2)]
+def test_the_past_of_a_notebook_before_it_was_met_does_not_count(before: str) -> None:
+    jobs = [plain.Job(f"j{n}", iteration=0.1) for n in range(2)]
     rules = Rules(running_lanes=2 * (before == "pack"))
-    run = simulate(jobs, before, rules=rules).run(20)
+    run = plain.Simulation(jobs, before, rules=rules).run(20)
     run.enact(run.scheduler.set_policy(run.now, "pack"))
     run.enact(run.scheduler.set_running_lanes(run.now, 0))
     assert says(run.run(40).scheduler.snapshot(40).concurrency_tuner, "lanes_gain", 100)
 
 
-def test_a_waiting_session_is_told_the_result(simulate: Callable, new_job: Callable) -> None:
-    run = simulate([new_job(f"j{n}", iteration=0.1) for n in range(3)], "pack").run(1)
+def test_a_waiting_session_is_told_the_result() -> None:
+    run = plain.Simulation([plain.Job(f"j{n}", iteration=0.1) for n in range(3)], "pack").run(1)
     device_snapshot = run.scheduler.snapshot(1)
     assert sentence([device_snapshot.concurrency_tuner], str) == (
         "2 lanes at once: each notebook is measured alone first"
@@ -305,9 +306,7 @@ def test_a_waiting_session_is_told_the_result(simulate: Callable, new_job: Calla
 
 
 @pytest.mark.parametrize(("policy", "lanes"), [("pack", 2), ("fair", 0), ("fair", 2)])
-def test_only_lanes_that_pack_opens_by_itself_are_probed(
-    policy: str, lanes: int, simulate: Callable, new_job: Callable
-) -> None:
-    jobs = [new_job(f"j{n}", iteration=0.1) for n in range(3)]
-    run = simulate(jobs, policy, rules=Rules(running_lanes=lanes)).run(10)
+def test_only_lanes_that_pack_opens_by_itself_are_probed(policy: str, lanes: int) -> None:
+    jobs = [plain.Job(f"j{n}", iteration=0.1) for n in range(3)]
+    run = plain.Simulation(jobs, policy, rules=Rules(running_lanes=lanes)).run(10)
     assert run.scheduler.snapshot(10).concurrency_tuner is None

@@ -8,15 +8,17 @@ gain more than that.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jupyter_gpushare._core import Demand, Rules, SessionSpec, policies
 from jupyter_gpushare._core_testing import Scheduler
+
+from .plain import Job, Simulation
+from .searches import tries
 
 POLICIES = [name for name, _ in policies()]
 SECONDS = 20.0
@@ -62,65 +64,61 @@ def owed(victim: str, iteration: float, boost: float = 0.0) -> float:
     return min(0.48, SECONDS // (seconds + others) * seconds / SECONDS) - 1e-9
 
 
-@pytest.fixture
-def duel(simulate: type, new_job: Callable) -> Callable[..., Outcome]:
+class Duel(Simulation):
+    """User `a` is the attacker."""
+
+    names = itertools.count()
+    renews = stays = claims = False
+
+    def _request(self, job: Job) -> None:
+        if self.renews and job.user == "a" and job.grants:
+            self._open_anew(job)
+        super()._request(job)
+
+    def _open_anew(self, job: Job) -> None:
+        if not self.stays:
+            self.enact(self.scheduler.close(self.now, job.id))
+        job.id = f"a{next(self.names)}"
+        self.jobs[job.id] = job
+        spec = SessionSpec("a", group=job.group, weight=job.weight, demand=job.demand)
+        self.enact(self.scheduler.open(self.now, job.id, spec))
+
+    def _report(self, job: Job) -> None:
+        left = 1 if self.claims and job.user == "a" else None
+        self.enact(self.scheduler.report(self.now, job.id, 1, job.demand, left))
+
+    def _look(self) -> None:
+        if not self.stays:
+            super()._look()
+
+
+def duel(
+    policy: str,
+    victim: dict[str, Any],
+    rules: Rules = ONE_LANE,
+    *,
+    count: int = 1,
+    renews: bool = False,
+    stays: bool = False,
+    claims: bool = False,
+    groups: tuple[str, str] = ("", ""),
+    **attack: Any,
+) -> Outcome:
     """Return what user `a`, the attacker, has beside user `b`, who behaves, in 20 s."""
-
-    class Duel(simulate):  # type: ignore[misc]
-        names = itertools.count()
-        renews = stays = claims = False
-
-        def _request(self, job: Any) -> None:
-            if self.renews and job.user == "a" and job.grants:
-                self._open_anew(job)
-            super()._request(job)
-
-        def _open_anew(self, job: Any) -> None:
-            if not self.stays:
-                self.enact(self.scheduler.close(self.now, job.id))
-            job.id = f"a{next(self.names)}"
-            self.jobs[job.id] = job
-            spec = SessionSpec("a", group=job.group, weight=job.weight, demand=job.demand)
-            self.enact(self.scheduler.open(self.now, job.id, spec))
-
-        def _report(self, job: Any) -> None:
-            left = 1 if self.claims and job.user == "a" else None
-            self.enact(self.scheduler.report(self.now, job.id, 1, job.demand, left))
-
-        def _look(self) -> None:
-            if not self.stays:
-                super()._look()
-
-    def duel(
-        policy: str,
-        victim: dict[str, Any],
-        rules: Rules = ONE_LANE,
-        *,
-        count: int = 1,
-        renews: bool = False,
-        stays: bool = False,
-        claims: bool = False,
-        groups: tuple[str, str] = ("", ""),
-        **attack: Any,
-    ) -> Outcome:
-        mine = {"iteration": 0.02, "cell": 20, "cells": 10**6, "think": 0.0} | attack
-        attackers = [new_job(f"x{i}", "a", groups[0], demand=SMALL, **mine) for i in range(count)]
-        victim_job = new_job("victim", "b", groups[1], demand=SMALL, **victim)
-        run = Duel([*attackers, victim_job], policy, 64 * GB, rules)
-        run.renews, run.stays, run.claims = renews, stays, claims
-        run.run(until=SECONDS)
-        seconds = sum(job.seconds for job in attackers)
-        return Outcome(seconds / (seconds + victim_job.seconds), victim_job.seconds / SECONDS)
-
-    return duel
+    mine = {"iteration": 0.02, "cell": 20, "cells": 10**6, "think": 0.0} | attack
+    attackers = [Job(f"x{i}", "a", groups[0], demand=SMALL, **mine) for i in range(count)]
+    victim_job = Job("victim", "b", groups[1], demand=SMALL, **victim)
+    run = Duel([*attackers, victim_job], policy, 64 * GB, rules)
+    run.renews, run.stays, run.claims = renews, stays, claims
+    run.run(until=SECONDS)
+    seconds = sum(job.seconds for job in attackers)
+    return Outcome(seconds / (seconds + victim_job.seconds), victim_job.seconds / SECONDS)
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("victim", VICTIMS)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_duel_of_two_users_is_even(
-    policy: str, victim: str, attack: str, duel: Callable[..., Outcome]
-) -> None:
+def test_a_duel_of_two_users_is_even(policy: str, victim: str, attack: str) -> None:
     assert 0.48 <= duel(policy, VICTIMS[victim], **ATTACKS[attack]).share <= 0.52
 
 
@@ -129,7 +127,7 @@ def test_a_duel_of_two_users_is_even(
 @pytest.mark.parametrize("victim", VICTIMS)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_long_iterations_gain_nothing_but_themselves_between_two_cells(
-    policy: str, victim: str, iteration: float, lanes: int, duel: Callable[..., Outcome]
+    policy: str, victim: str, iteration: float, lanes: int
 ) -> None:
     outcome = duel(policy, VICTIMS[victim], Rules(running_lanes=lanes), iteration=iteration)
     assert outcome.victim >= owed(victim, iteration)
@@ -138,16 +136,14 @@ def test_long_iterations_gain_nothing_but_themselves_between_two_cells(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_duel_of_two_groups_is_even(policy: str, duel: Callable[..., Outcome]) -> None:
+def test_a_duel_of_two_groups_is_even(policy: str) -> None:
     attack = ATTACKS["all of it"]
     assert 0.48 <= duel(policy, VICTIMS["trains"], groups=("g", "h"), **attack).share <= 0.52
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_cell_for_each_iteration_gains_nothing(
-    policy: str, victim: str, duel: Callable[..., Outcome]
-) -> None:
+def test_a_cell_for_each_iteration_gains_nothing(policy: str, victim: str) -> None:
     """At the end of each iteration only the other asks, so it has less: the device does
     not wait."""
     assert duel(policy, VICTIMS[victim], cell=1, weight=1000.0).share <= 0.52
@@ -182,37 +178,23 @@ def test_a_cell_for_each_iteration_gains_nothing(
     cell=2,
     interactive=False,
 )
-@settings(
-    max_examples=150,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@tries(75)
 def test_nothing_that_a_user_does_gains_over_another(
-    policy: str,
-    victim: str,
-    boost: float,
-    lanes: int,
-    iteration: float,
-    duel: Callable[..., Outcome],
-    **attack: Any,
+    policy: str, victim: str, boost: float, lanes: int, iteration: float, **attack: Any
 ) -> None:
     rules = Rules(running_lanes=lanes, boost=boost)
     outcome = duel(policy, VICTIMS[victim], rules, iteration=iteration, **attack)
     assert outcome.is_even(owed(victim, iteration, boost))
 
 
-def test_turns_are_counted_for_a_user_that_closes_its_only_notebook_after_each(
-    duel: Callable[..., Outcome],
-) -> None:
+def test_turns_are_counted_for_a_user_that_closes_its_only_notebook_after_each() -> None:
     """This holds also if each is shorter than a quantum, and goes first as that of a fresh
     cell."""
     rules = Rules(running_lanes=1, boost=0.5)
     assert duel("fair", VICTIMS["trains"], rules, iteration=0.05, cell=2, renews=True).share <= 0.52
 
 
-def test_a_boost_ends_for_the_sessions_that_its_cell_has_passed(
-    duel: Callable[..., Outcome],
-) -> None:
+def test_a_boost_ends_for_the_sessions_that_its_cell_has_passed() -> None:
     """The cell came first while no other session asked, between two cells of the other user."""
     rules, victim = Rules(running_lanes=1, boost=0.5), VICTIMS["runs short cells"]
     attack = {"cell": 10**9, "iteration": 0.05, "renews": True, "interactive": True}
@@ -220,14 +202,12 @@ def test_a_boost_ends_for_the_sessions_that_its_cell_has_passed(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_users_are_weighed_by_the_rulebook_and_notebooks_within_them(
-    policy: str, simulate: Callable, new_job: Callable
-) -> None:
+def test_users_are_weighed_by_the_rulebook_and_notebooks_within_them(policy: str) -> None:
     mine = [
-        new_job(f"a{i}", "ann", demand=SMALL, weight=1000.0, cell=20, cells=10**6) for i in range(5)
+        Job(f"a{i}", "ann", demand=SMALL, weight=1000.0, cell=20, cells=10**6) for i in range(5)
     ]
-    other = new_job("b", "bob", demand=SMALL, cell=20, cells=10**6)
-    run = simulate([*mine, other], policy, rules=ONE_LANE)
+    other = Job("b", "bob", demand=SMALL, cell=20, cells=10**6)
+    run = Simulation([*mine, other], policy, rules=ONE_LANE)
     run.at(0, lambda: run.enact(run.scheduler.set_shares(0, {}, {"bob": 3.0})))
     run.run(until=60)
     assert run.share("b") == pytest.approx(0.75, abs=0.02)
@@ -238,25 +218,21 @@ def turns_of(user: str, jobs: list[Any]) -> list[str]:
     return [name for name, _ in itertools.groupby(id for _, id in grants)]
 
 
-def test_under_fifo_a_cell_that_another_user_has_interrupted_continues_before_the_next(
-    simulate: Callable, new_job: Callable
-) -> None:
-    mine = [new_job(f"a{i}", "a", start=i / 10, demand=SMALL, cell=40, cells=1) for i in range(3)]
-    other = new_job("b", "b", demand=SMALL)
-    simulate([*mine, other], "fifo").run(until=30)
+def test_under_fifo_a_cell_that_another_user_has_interrupted_continues_before_the_next() -> None:
+    mine = [Job(f"a{i}", "a", start=i / 10, demand=SMALL, cell=40, cells=1) for i in range(3)]
+    other = Job("b", "b", demand=SMALL)
+    Simulation([*mine, other], "fifo").run(until=30)
     assert len(mine[0].grants) > 1
     assert turns_of("a", mine) == ["a0", "a1", "a2"]
 
 
-def test_under_fifo_the_next_cell_comes_after_those_that_wait(
-    simulate: Callable, new_job: Callable
-) -> None:
+def test_under_fifo_the_next_cell_comes_after_those_that_wait() -> None:
     mine = [
-        new_job(f"a{i}", "a", start=i / 10, demand=SMALL, cell=40, cells=2, interactive=True)
+        Job(f"a{i}", "a", start=i / 10, demand=SMALL, cell=40, cells=2, interactive=True)
         for i in range(2)
     ]
-    other = new_job("b", "b", demand=SMALL)
-    simulate([*mine, other], "fifo").run(until=30)
+    other = Job("b", "b", demand=SMALL)
+    Simulation([*mine, other], "fifo").run(until=30)
     assert turns_of("a", mine) == ["a0", "a1", "a0", "a1"]
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jupyter_gpushare._core import Demand, Rules, SessionSpec
 from jupyter_gpushare._core_testing import Scheduler
+
+from .plain import Job, Simulation
+from .searches import tries
 
 MB = 1 << 20
 DEMAND = Demand(MB, MB)
@@ -309,7 +311,7 @@ def test_the_time_to_page_in_is_unknown_before_a_page_out_was_measured() -> None
     assert expected(it, "a", now + turn) is not None
 
 
-@settings(max_examples=30, deadline=None)
+@tries(30)
 @given(
     policy=st.sampled_from(["fair", "fifo", "srtf", "las", "classroom"]),
     loops=st.lists(
@@ -329,20 +331,14 @@ def test_the_time_to_page_in_is_unknown_before_a_page_out_was_measured() -> None
     25.0,
 )
 def test_an_estimate_is_the_wait_that_the_same_sessions_then_have(
-    simulate: Callable[..., Any],
-    new_job: Callable[..., Any],
-    policy: str,
-    loops: list[tuple[float, str, float]],
-    look: float,
+    policy: str, loops: list[tuple[float, str, float]], look: float
 ) -> None:
     """This holds where iterations are as they were and no session comes or goes."""
     jobs = [
-        new_job(
-            f"n{i}", user=user, iteration=iteration, weight=weight, declares=True, demand=DEMAND
-        )
+        Job(f"n{i}", user=user, iteration=iteration, weight=weight, declares=True, demand=DEMAND)
         for i, (iteration, user, weight) in enumerate(loops)
     ]
-    run = simulate(jobs, policy, rules=Rules(half_life=1e9)).run(until=look)
+    run = Simulation(jobs, policy, rules=Rules(half_life=1e9)).run(until=look)
     said = {job.id: expected(run.scheduler, job.id, look) for job in jobs}
     had = {job.id: len(job.grants) for job in jobs}
     run.run(until=look + 60.0)
@@ -422,7 +418,7 @@ POLICIES = ["fair", "fifo", "srtf", "las", "classroom", "pack"]
 WEIGHTS = [0.5, 1.0, 3.0]
 
 
-@settings(max_examples=60, deadline=None)
+@tries(25)
 @given(
     policy=st.sampled_from(POLICIES),
     seed=st.integers(0, 10**6),
@@ -437,14 +433,7 @@ WEIGHTS = [0.5, 1.0, 3.0]
 @example("fifo", 5, 5, 3, 2, [1.0])
 @example("srtf", 902518, 4, 3, 2, WEIGHTS)  # another group catches up with a first long iteration
 def test_a_wait_that_is_said_to_be_soon_is_over_in_five_seconds(
-    simulate: Callable[..., Any],
-    new_job: Callable[..., Any],
-    policy: str,
-    seed: int,
-    count: int,
-    users: int,
-    groups: int,
-    weights: list[float],
+    policy: str, seed: int, count: int, users: int, groups: int, weights: list[float]
 ) -> None:
     """It holds whatever notebooks do that they have done before.
 
@@ -455,7 +444,7 @@ def test_a_wait_that_is_said_to_be_soon_is_over_in_five_seconds(
         random.choice([(0.05, 0.1), (0.3,), (0.1, 2.0), (0.1, 0.2, 8.0)]) for _ in range(count)
     ]
     jobs = [
-        new_job(
+        Job(
             f"n{i}",
             user=f"u{i % users}",
             group=f"g{i % users % groups}",
@@ -469,7 +458,7 @@ def test_a_wait_that_is_said_to_be_soon_is_over_in_five_seconds(
         )
         for i in range(count)
     ]
-    run = simulate(jobs, policy, rules=Rules(half_life=1e9, boost=0.5))
+    run = Simulation(jobs, policy, rules=Rules(half_life=1e9, boost=0.5))
     of_groups = {f"g{i}": random.choice(weights) for i in range(groups)}
     of_users = {f"u{i}": random.choice(weights) for i in range(users)}
     run.enact(run.scheduler.set_shares(0.0, of_groups, of_users))

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jupyter_gpushare._core import Gang, GangRules
 from jupyter_gpushare._core_testing import GangSimulation, gittins_index
+
+from .searches import tries
 
 POLICIES = ("gittins", "las", "srsf")
 # The published example: devices, seconds. In all the jobs take 4, 8 and 12 device-seconds.
@@ -93,7 +95,7 @@ def test_the_index_is_of_ending_within_the_quantum() -> None:
     assert gittins_index([4, 8, 12], 12, 4) == 0
 
 
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(workloads(), st.sampled_from(POLICIES), RULES)
 def test_a_gang_has_all_its_devices_or_none_and_no_device_is_granted_twice(
     workload: tuple[list[Gang], list[int]], policy: str, rules: GangRules
@@ -115,7 +117,7 @@ def test_a_gang_has_all_its_devices_or_none_and_no_device_is_granted_twice(
         assert -1e-4 <= not_computing <= 0.2 + (len(turns) - 1) * 0.3 + 1e-4
 
 
-@settings(max_examples=50, deadline=None)
+@tries(50)
 @given(workloads(), st.sampled_from(POLICIES), RULES, st.floats(0, 60))
 def test_a_run_continues_where_it_was_stopped(
     workload: tuple[list[Gang], list[int]], policy: str, rules: GangRules, at: float
@@ -173,7 +175,7 @@ def test_with_the_knob_no_job_starves() -> None:
     assert long.promoted > 3
 
 
-@settings(max_examples=50, deadline=None)
+@tries(8)
 @given(
     st.lists(st.tuples(st.integers(1, 3), st.integers(1, 30)), min_size=1, max_size=4),
     st.sampled_from([0.5, 1.0, 4.0]),

@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpushare import _core
 from jupyter_gpushare._core import Decision, Demand, Host, Reason, Rules, SessionSpec
 from jupyter_gpushare._core_testing import Scheduler
 from jupyter_gpushare.reasons import sentence
+
+from .searches import tries
 
 GIB = 1 << 30
 BY_CLASS = Reason("throttled_for_class", who="course")
@@ -130,7 +132,7 @@ def named(driver: Driver, numbers: set[int]) -> list[str]:
     return [driver.names[number] for number in sorted(numbers)]
 
 
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(st.lists(subsets, min_size=1, max_size=4), st.lists(steps, max_size=60))
 def test_a_gang_has_all_its_devices_alone_or_none(
     wanted: list[set[int]], path: list[tuple[str, int]]
@@ -165,7 +167,7 @@ def test_a_gang_has_all_its_devices_alone_or_none(
             getattr(driver, what)(id)
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(st.lists(subsets, min_size=1, max_size=4), st.integers(0, 2**20))
 def test_all_sessions_that_want_turns_get_them_whichever_devices_they_share(
     wanted: list[set[int]], order: int
@@ -279,7 +281,7 @@ class Pair:
         self.follow(due)
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(st.integers(0, 2**32), st.sampled_from(POLICIES))
 def test_a_device_of_a_host_decides_as_if_it_were_alone(seed: int, policy: str) -> None:
     """This holds whatever happens on the others, as long as no session has several devices."""

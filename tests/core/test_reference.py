@@ -10,15 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from jupyter_gpushare._core import (
     Decision,
@@ -30,6 +23,8 @@ from jupyter_gpushare._core import (
     policies,
 )
 from jupyter_gpushare._core_testing import Scheduler
+
+from .searches import tries
 
 CAPACITY = 100
 QUANTUM, AGING, LEASE, FORGOTTEN = 0.25, 2.0, 1.0, 0.001
@@ -858,7 +853,5 @@ class AgainstTheModel(RuleBasedStateMachine):
             assert state.busy == n.busy
 
 
-AgainstTheModel.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=60, deadline=None
-)
+AgainstTheModel.TestCase.settings = tries(100, stateful_step_count=60)
 TestAgainstTheModel = AgainstTheModel.TestCase

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -13,6 +12,7 @@ from jupyter_gpushare._core_testing import Scheduler
 from jupyter_gpushare.reasons import sentence
 
 from .looks import asked, granted, look, why
+from .plain import Job, Simulation
 
 GB = 10**9
 ONE_LANE = Rules(running_lanes=1)
@@ -61,14 +61,12 @@ def shares_by_rule() -> list[float]:
     ]
 
 
-def test_time_goes_by_weight_to_groups_then_users_then_notebooks(
-    simulate: Callable, new_job: Callable
-) -> None:
+def test_time_goes_by_weight_to_groups_then_users_then_notebooks() -> None:
     jobs = [
-        new_job(f"n{i}", user, group, start, 0.01 * (i % 4 + 2), weight=weight, demand=SMALL)
+        Job(f"n{i}", user, group, start, 0.01 * (i % 4 + 2), weight=weight, demand=SMALL)
         for i, (group, user, weight, start) in enumerate(SESSIONS)
     ]
-    run = simulate(jobs, "fair", rules=ONE_LANE)
+    run = Simulation(jobs, "fair", rules=ONE_LANE)
     run.at(0, lambda: run.enact(run.scheduler.set_shares(0, GROUPS, USERS)))
     run.run(until=200)  # the last has come by then
     before = [job.seconds for job in jobs]
@@ -77,22 +75,15 @@ def test_time_goes_by_weight_to_groups_then_users_then_notebooks(
         assert (job.seconds - earlier) / 1000 == pytest.approx(share, rel=0.03)
 
 
-def test_a_group_gets_no_more_for_having_more_users(simulate: Callable, new_job: Callable) -> None:
-    crowd = [new_job(f"c{i}", f"c{i}", "crowd") for i in range(5)]
-    lone = new_job("lone", "l", "lone")
-    run = simulate([*crowd, lone], "fair").run(until=100)
-    assert run.share("lone") == pytest.approx(0.5, abs=0.02)
-
-
-def test_one_name_in_two_groups_is_two_users(simulate: Callable, new_job: Callable) -> None:
-    jobs = [new_job("g1", "u", "g"), new_job("h1", "u", "h"), new_job("h2", "v", "h")]
-    run = simulate(jobs, "fair").run(until=100)
+def test_one_name_in_two_groups_is_two_users() -> None:
+    jobs = [Job("g1", "u", "g"), Job("h1", "u", "h"), Job("h2", "v", "h")]
+    run = Simulation(jobs, "fair").run(until=100)
     assert run.share("g1") == pytest.approx(0.5, abs=0.02)
 
 
-def test_weights_count_from_when_they_are_set(simulate: Callable, new_job: Callable) -> None:
-    a, b = new_job("a", "ann", "g"), new_job("b", "bob", "h")
-    run = simulate([a, b], "fair").run(until=100)
+def test_weights_count_from_when_they_are_set() -> None:
+    a, b = Job("a", "ann", "g"), Job("b", "bob", "h")
+    run = Simulation([a, b], "fair").run(until=100)
     assert run.share("a") == pytest.approx(0.5, abs=0.02)
     run.enact(run.scheduler.set_shares(100, {"g": 3.0}, {}))
     before = a.seconds
@@ -105,13 +96,11 @@ def test_weights_count_from_when_they_are_set(simulate: Callable, new_job: Calla
     assert a.seconds - before == pytest.approx(50, abs=2)
 
 
-def test_a_session_that_ran_alone_before_its_weight_changed_owes_nothing(
-    simulate: Callable, new_job: Callable
-) -> None:
+def test_a_session_that_ran_alone_before_its_weight_changed_owes_nothing() -> None:
     """In its own lane `a` has one turn for all the time; its weight counts for the time to
     come."""
-    a, b = new_job("a", "a", "g"), new_job("b", "b", "h")
-    run = simulate([a, b], "pack", rules=Rules(running_lanes=2)).run(until=50)
+    a, b = Job("a", "a", "g"), Job("b", "b", "h")
+    run = Simulation([a, b], "pack", rules=Rules(running_lanes=2)).run(until=50)
     assert a.seconds == b.seconds == pytest.approx(50, abs=0.1)
     run.enact(run.scheduler.set_shares(50, {"g": 0.125}, {}))
     run.enact(run.scheduler.set_shares(50, {}, {}))
@@ -120,12 +109,10 @@ def test_a_session_that_ran_alone_before_its_weight_changed_owes_nothing(
     assert a.seconds - 50 == pytest.approx(10, abs=0.5)
 
 
-def test_many_sessions_that_come_at_once_do_not_starve_the_others(
-    simulate: Callable, new_job: Callable
-) -> None:
-    trainers = [new_job(f"t{i}", f"t{i}", demand=SMALL) for i in range(8)]
-    crowd = [new_job(f"c{i}", f"c{i}", start=100, demand=SMALL) for i in range(30)]
-    run = simulate([*trainers, *crowd], "fair").run(until=100)
+def test_many_sessions_that_come_at_once_do_not_starve_the_others() -> None:
+    trainers = [Job(f"t{i}", f"t{i}", demand=SMALL) for i in range(8)]
+    crowd = [Job(f"c{i}", f"c{i}", start=100, demand=SMALL) for i in range(30)]
+    run = Simulation([*trainers, *crowd], "fair").run(until=100)
     before = {job.id: job.seconds for job in run.jobs.values()}
     run.run(until=176)
     for job in run.jobs.values():
@@ -163,11 +150,11 @@ def test_no_turn_is_handed_off_out_of_a_domain_not_even_to_the_same_user() -> No
 # --- short cells ----------------------------------------------------------------------------------
 
 
-def classroom(new_job: Callable, think: float) -> tuple[list, list]:
+def classroom(think: float) -> tuple[list, list]:
     """Eight trainings, and thirty sessions that run short cells, all of different users."""
-    trainers = [new_job(f"t{i}", f"t{i}", iteration=0.1, demand=SMALL) for i in range(8)]
+    trainers = [Job(f"t{i}", f"t{i}", iteration=0.1, demand=SMALL) for i in range(8)]
     people = [
-        new_job(
+        Job(
             f"p{i}",
             f"p{i}",
             start=Random(i).uniform(0, 20),
@@ -189,11 +176,9 @@ def p95(values: list[float]) -> float:
 
 
 @pytest.mark.parametrize("policy", ["fair", "classroom"])
-def test_short_cells_make_progress_within_a_second_beside_busy_trainers(
-    policy: str, simulate: Callable, new_job: Callable
-) -> None:
-    trainers, people = classroom(new_job, think=20)
-    simulate([*trainers, *people], policy, rules=BOOSTED).run(until=300)
+def test_short_cells_make_progress_within_a_second_beside_busy_trainers(policy: str) -> None:
+    trainers, people = classroom(think=20)
+    Simulation([*trainers, *people], policy, rules=BOOSTED).run(until=300)
     waits = [wait for job in people for wait in job.first_progress]
     assert len(waits) > 300
     assert p95(waits) < 1.0
@@ -202,37 +187,31 @@ def test_short_cells_make_progress_within_a_second_beside_busy_trainers(
     assert max(job.seconds for job in trainers) < 1.02 * min(job.seconds for job in trainers)
 
 
-def test_all_sessions_that_begin_a_cell_at_once_make_progress_after_one_iteration_of_each(
-    simulate: Callable, new_job: Callable
-) -> None:
-    trainers, people = classroom(new_job, think=20)
+def test_all_sessions_that_begin_a_cell_at_once_make_progress_after_one_iteration_of_each() -> None:
+    trainers, people = classroom(think=20)
     for job in people:
         job.start, job.cell, job.random = 50.0, 1000, None
-    simulate([*trainers, *people], "fair", rules=BOOSTED).run(until=55)
+    Simulation([*trainers, *people], "fair", rules=BOOSTED).run(until=55)
     assert all(len(job.first_progress) == 1 for job in people)
     assert max(wait for job in people for wait in job.first_progress) < 0.1 + 30 * 0.03 + 0.05
 
 
-def test_a_session_that_begins_cells_all_the_time_gets_no_more_than_a_fair_share(
-    simulate: Callable, new_job: Callable
-) -> None:
+def test_a_session_that_begins_cells_all_the_time_gets_no_more_than_a_fair_share() -> None:
     """The boost is counted: a loop of short cells gets its turns sooner, and no more of them."""
-    trainers = [new_job(f"t{i}", f"t{i}", iteration=0.1) for i in range(3)]
-    greedy = new_job("greedy", "g", cell=2, cells=10**6, think=0.001, interactive=True)
-    run = simulate([*trainers, greedy], "fair", rules=BOOSTED).run(until=400)
+    trainers = [Job(f"t{i}", f"t{i}", iteration=0.1) for i in range(3)]
+    greedy = Job("greedy", "g", cell=2, cells=10**6, think=0.001, interactive=True)
+    run = Simulation([*trainers, greedy], "fair", rules=BOOSTED).run(until=400)
     assert run.share("greedy") == pytest.approx(0.25, rel=0.03)
     assert all(run.share(job.id) == pytest.approx(0.25, rel=0.03) for job in trainers)
 
 
-def test_a_user_with_many_notebooks_is_boosted_no_more_than_one_with_one(
-    simulate: Callable, new_job: Callable
-) -> None:
-    other = new_job("other", "o")
+def test_a_user_with_many_notebooks_is_boosted_no_more_than_one_with_one() -> None:
+    other = Job("other", "o")
     many = [
-        new_job(f"m{i}", "m", cell=4, cells=10**6, think=0.5, interactive=True, demand=SMALL)
+        Job(f"m{i}", "m", cell=4, cells=10**6, think=0.5, interactive=True, demand=SMALL)
         for i in range(10)
     ]
-    run = simulate([other, *many], "fair", rules=BOOSTED).run(until=200)
+    run = Simulation([other, *many], "fair", rules=BOOSTED).run(until=200)
     assert run.share("other") == pytest.approx(0.5, abs=0.02)
 
 
@@ -316,9 +295,9 @@ def test_these_and_only_these_are_throttled() -> None:
     assert granted(it.finish(2, "b", 1)) == ["a"]
 
 
-def test_a_throttled_session_earns_no_credit(simulate: Callable, new_job: Callable) -> None:
-    a, b = new_job("a", "a"), new_job("b", "b")
-    run = simulate([a, b], "fair")
+def test_a_throttled_session_earns_no_credit() -> None:
+    a, b = Job("a", "a"), Job("b", "b")
+    run = Simulation([a, b], "fair")
     run.at(10, lambda: run.enact(run.scheduler.throttle(10, {"a": WHY})))
     run.at(60, lambda: run.enact(run.scheduler.throttle(60, {})))
     run.run(until=60)
@@ -406,12 +385,10 @@ def test_a_reason_that_there_is_not_is_refused() -> None:
 # --- classroom, and rules that change -------------------------------------------------------------
 
 
-def test_in_a_classroom_users_take_short_turns_one_after_the_other(
-    simulate: Callable, new_job: Callable
-) -> None:
+def test_in_a_classroom_users_take_short_turns_one_after_the_other() -> None:
     owners = ["ann", "ann", "ann", "bob", "cy"]
-    jobs = [new_job(f"n{i}", user, iteration=0.01) for i, user in enumerate(owners)]
-    run = simulate(jobs, "classroom").run(until=30)
+    jobs = [Job(f"n{i}", user, iteration=0.01) for i, user in enumerate(owners)]
+    run = Simulation(jobs, "classroom").run(until=30)
     turns = sorted((grant, job.user) for job in jobs for grant in job.grants)
     users = [user for _, user in turns if _ > 1]
     assert all(set(users[i : i + 3]) == {"ann", "bob", "cy"} for i in range(len(users) - 2))

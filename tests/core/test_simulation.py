@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpushare._core import (
@@ -23,6 +22,9 @@ from jupyter_gpushare._core import (
     policies,
 )
 from jupyter_gpushare._core_testing import paged as bytes_paged
+
+from . import plain
+from .searches import tries
 
 POLICIES = [name for name, _ in policies()]
 GB = 10**9
@@ -123,7 +125,7 @@ def notebooks(draw: st.DrawFn) -> list[Job]:
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@tries(100)
 @given(
     notebooks(),
     st.sampled_from(POLICIES),
@@ -172,18 +174,16 @@ def test_a_session_that_others_page_out_for_holds_up_no_third_one() -> None:
     run(jobs, "classroom", capacity=1000, rules=rules, conduct=conduct)
 
 
-@settings(max_examples=25, deadline=None)
+@tries(25)
 @given(st.data())
 @pytest.mark.parametrize("policy", ["fifo", "srtf", "las"])
-def test_it_is_equal_to_the_plain_simulation(
-    policy: str, simulate: Callable, new_job: Callable, data: st.DataObject
-) -> None:
+def test_it_is_equal_to_the_plain_simulation(policy: str, data: st.DataObject) -> None:
     """It holds for jobs of one user whose cells are all alike, with a report at each boundary and
     lanes that do not slow each other down. No two events happen at one time, where each simulation
     has an order of its own; and among one user's jobs these policies lift no clocks to those of
     others, where a rounding error may decide which is first."""
-    plain = [
-        new_job(
+    notebooks = [
+        plain.Job(
             f"j{number}",
             start=data.draw(st.integers(0, 90)) / 10 + prime**0.5 / 100,
             iteration=data.draw(st.integers(1, 90)) / 100 + prime**0.5 / 1000,
@@ -210,23 +210,14 @@ def test_it_is_equal_to_the_plain_simulation(
             load=0.1,
             stays=float("inf"),
         )
-        for each in plain
+        for each in notebooks
     ]
-    expected = simulate(plain, policy).run(10_000).jobs
+    expected = plain.Simulation(notebooks, policy).run(10_000).jobs
     found = run(jobs, policy, conduct=Conduct(report=0, checks=True))
     for outcome in found.outcomes:
         assert outcome.ended == pytest.approx(expected[outcome.id].done_at, abs=1e-6)
         assert outcome.device_seconds == pytest.approx(expected[outcome.id].seconds, abs=1e-6)
         assert outcome.started == pytest.approx(expected[outcome.id].grants[0], abs=1e-6)
-
-
-@settings(max_examples=60, deadline=None)
-@given(notebooks(), st.sampled_from(POLICIES), st.sampled_from([0.0, 2.0 * GB]))
-def test_the_capacity_is_never_exceeded(jobs: list[Job], policy: str, rate: float) -> None:
-    devices = max(each.devices for each in jobs)
-    conduct = Conduct(paging_rate=rate, checks=True)
-    simulation = run(jobs, policy, conduct=conduct, devices=devices)
-    assert all(use.persistent + use.lanes <= 16 * GB for use in simulation.memory)
 
 
 rules = st.builds(
@@ -274,9 +265,8 @@ def crowds(draw: st.DrawFn) -> list[Job]:
     ]
 
 
-@pytest.mark.thorough
 @pytest.mark.timeout(1800)
-@settings(max_examples=1000, deadline=None)
+@tries(50)
 @given(crowds(), st.sampled_from(POLICIES), rules, conducts, st.integers(0, 2), groups)
 def test_no_simulation_breaks_an_invariant(
     jobs: list[Job], policy: str, rules: Rules, conduct: dict[str, Any], more: int, class_of: str

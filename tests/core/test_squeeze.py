@@ -479,7 +479,9 @@ ACTIONS = (
 )
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize(
+    "seed", [*range(6), *(pytest.param(n, marks=pytest.mark.thorough) for n in range(6, 50))]
+)
 def test_at_random_no_rule_is_broken(seed: int) -> None:
     device = AtRandom(seed)
     for _ in range(2500):

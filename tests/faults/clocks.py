@@ -13,10 +13,7 @@ import pytest
 
 from jupyter_gpushare.broker.transport.clock import LONGEST_SECONDS
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import (
-    Account,
-    Accounts,
-)
+from jupyter_gpushare.wire.messages import Account, Accounts
 
 from .matrix import row
 from .scene import Nursery, Scene, trainer

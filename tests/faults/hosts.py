@@ -20,37 +20,15 @@ import psutil
 import pytest
 
 from jupyter_gpushare.errors import ConnectionLost, GpuShareError
-from jupyter_gpushare.wire import framing, messages
+from jupyter_gpushare.wire import framing
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.handoff_slot import write_handoff_token
-from jupyter_gpushare.wire.messages import (
-    Account,
-    Accounts,
-    Busy,
-    Cancel,
-    Change,
-    Curve,
-    Demand,
-    Evict,
-    Finish,
-    Grant,
-    Hello,
-    Keep,
-    Look,
-    NewKey,
-    Open,
-    PagedOut,
-    Preempt,
-    Report,
-    Request,
-    Rests,
-    Watch,
-)
 
 from .matrix import OF_A_BROKER, row
 from .scene import Scene
 
-HELLO = framing.encode(Hello(messages.PROTOCOL))
+HELLO = framing.encode(m.Hello(m.PROTOCOL))
 MANY = 10_000  # connections
 OURS = 500  # descriptors of this process, beyond those
 DEAF_SECONDS = 10.0  # time for which we talk to a broker without reading its messages
@@ -110,18 +88,18 @@ def deaf_client(scene: Scene) -> float:
         connection.settimeout(DEAF_SECONDS)
         with contextlib.suppress(ConnectionError):
             while True:
-                connection.sendall(framing.encode(Look()))
+                connection.sendall(framing.encode(m.Look()))
     return since
 
 
 @row("a client opens and closes sessions in a loop, 300 times", is_quick=False)
 def opens_and_closes(scene: Scene) -> float:
-    demand = Demand(1000, 1000, measured=True)
+    demand = m.Demand(1000, 1000, measured=True)
     since, turn = time.monotonic(), scene.take_turn_aside()
     for number in range(300):
         with Client.connect(scene.settings, "loop") as client:
-            client.send(Open(f"loop{number % 7}", "loop", device="host", demand=demand))
-            client.send(Request(1))
+            client.send(m.Open(f"loop{number % 7}", "loop", device="host", demand=demand))
+            client.send(m.Request(1))
     turn.join()
     return since
 
@@ -131,8 +109,8 @@ def rests_and_rests(scene: Scene) -> float:
     since, turn = time.monotonic(), scene.take_turn_aside()
     with Client.connect(scene.settings, "loop") as client:
         for number in range(300):
-            client.ask(Open(f"rest{number}", "rest", device="host"))
-            client.send(Rests(0))
+            client.ask(m.Open(f"rest{number}", "rest", device="host"))
+            client.send(m.Rests(0))
         assert [view.id for view in client.look().devices[0].resting] == ["rest299"]
     turn.join()
     return since
@@ -143,7 +121,7 @@ def claims_turns(scene: Scene) -> float:
     since, turn = time.monotonic(), scene.take_turn_aside()
     for number in range(50):
         with Client.connect(scene.settings, "claims") as client:
-            client.ask(Open(f"claim{number}", "claims", device="host", turn=1, holding=True))
+            client.ask(m.Open(f"claim{number}", "claims", device="host", turn=1, holding=True))
             views = {view.id: view for view in client.look().devices[0].sessions}
             assert views[f"claim{number}"].state == "idle"
     turn.join()
@@ -220,32 +198,32 @@ def odd_protocols(scene: Scene) -> float:
     since = time.monotonic()
     for number in (-1, 0, 2, 1 << 62):
         with scene.connect() as connection:
-            connection.sendall(framing.encode(Hello(number)))
+            connection.sendall(framing.encode(m.Hello(number)))
             connection.settimeout(DEAF_SECONDS)
             assert b"protocol" in connection.recv(1 << 16)
     return since
 
 
 IMPOSSIBLE = [
-    Report(-1, Demand()),
-    Report(1 << 62, Demand(1 << 62, 1 << 62, measured=True)),
-    Report(1, Demand(-1, -1, measured=True)),
-    Report(1, Demand(), curve=Curve(-1.0, 0, (101, -1))),
-    Keep(Demand(1 << 62, 1 << 62, measured=True)),
-    PagedOut(-1),
-    PagedOut(1 << 62),
-    Rests(-1),
-    Finish(7),
-    Request(-1),
-    Busy(True),
-    NewKey("x" * 1000),
-    Change("missing", weight=-1.0),
-    Change(None, weight=float("inf"), priority=1 << 60),
-    Preempt("missing"),
-    Evict(""),
-    Cancel("\x1b[2J\n"),
-    Watch(-1.0),
-    Account(1e300, -1e300),
+    m.Report(-1, m.Demand()),
+    m.Report(1 << 62, m.Demand(1 << 62, 1 << 62, measured=True)),
+    m.Report(1, m.Demand(-1, -1, measured=True)),
+    m.Report(1, m.Demand(), curve=m.Curve(-1.0, 0, (101, -1))),
+    m.Keep(m.Demand(1 << 62, 1 << 62, measured=True)),
+    m.PagedOut(-1),
+    m.PagedOut(1 << 62),
+    m.Rests(-1),
+    m.Finish(7),
+    m.Request(-1),
+    m.Busy(True),
+    m.NewKey("x" * 1000),
+    m.Change("missing", weight=-1.0),
+    m.Change(None, weight=float("inf"), priority=1 << 60),
+    m.Preempt("missing"),
+    m.Evict(""),
+    m.Cancel("\x1b[2J\n"),
+    m.Watch(-1.0),
+    m.Account(1e300, -1e300),
 ]
 
 
@@ -255,7 +233,7 @@ def impossible_words(scene: Scene) -> float:
     for number, word in enumerate(2 * IMPOSSIBLE):
         with Client.connect(scene.settings, "odd") as client, contextlib.suppress(GpuShareError):
             if number < len(IMPOSSIBLE):
-                client.ask(Open("odd", "odd", device="host"))
+                client.ask(m.Open("odd", "odd", device="host"))
             client.send(word)
             client.look()
     turn.join()
@@ -267,9 +245,9 @@ def stolen_ids(scene: Scene) -> float:
     since, turn = time.monotonic(), scene.take_turn_aside()
     ids = [view.id for view in scene.look().devices[0].sessions]
     for number in range(100):
-        secret = "" if number % 2 else "0" * messages.KEY_LENGTH
+        secret = "" if number % 2 else "0" * m.KEY_LENGTH
         with Client.connect(scene.settings, "thief") as client, pytest.raises(GpuShareError):
-            client.ask(Open(ids[number % len(ids)], "thief", device="host", secret=secret))
+            client.ask(m.Open(ids[number % len(ids)], "thief", device="host", secret=secret))
     turn.join()
     return since
 
@@ -283,9 +261,7 @@ def forged_handoff_tokens(scene: Scene) -> float:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as forger:
         forger.setblocking(False)
         for number, name in itertools.product(range(100), names):
-            handoff_token = write_handoff_token(
-                "0" * messages.KEY_LENGTH, Grant(number, 1, 1 << 40, 1)
-            )
+            handoff_token = write_handoff_token("0" * m.KEY_LENGTH, m.Grant(number, 1, 1 << 40, 1))
             for said in (handoff_token, "", "x" * 500, f"{number} 1 0 1 0"):
                 with contextlib.suppress(OSError):
                     forger.sendto(said.encode(), f"\0{name}")
@@ -306,14 +282,14 @@ def forged_bills(scene: Scene) -> float:
     since, turn = time.monotonic(), scene.take_turn_aside()
     for number in range(30):
         with Client.connect(scene.settings, "forger") as client:
-            demand = Demand(1000, 1000, measured=True)
-            opens = Open(f"bill{number}", "bill", device="host", demand=demand)
+            demand = m.Demand(1000, 1000, measured=True)
+            opens = m.Open(f"bill{number}", "bill", device="host", demand=demand)
             claims = {"device_seconds": 36e3, "waited_seconds": 36e3, "iterations": 1 << 40}
             client.ask(msgspec.structs.replace(opens, **claims))
     turn.join()
     with Client.connect(scene.settings, "tests") as client:
-        accounts = client.ask(Account(0.0, time.time() + 3600))
-    assert isinstance(accounts, Accounts)
+        accounts = client.ask(m.Account(0.0, time.time() + 3600))
+    assert isinstance(accounts, m.Accounts)
     assert sum(account.device_seconds for account in accounts.rows) < 3600
     return since
 
@@ -323,7 +299,7 @@ def deaf_watchers(scene: Scene) -> float:
     with contextlib.ExitStack() as opened:
         for _ in range(200):
             opened.enter_context(connection := scene.connect())
-            connection.sendall(HELLO + framing.encode(Watch(0.01)))
+            connection.sendall(HELLO + framing.encode(m.Watch(0.01)))
         for _ in range(20):
             since = time.monotonic()
             scene.await_turn()
@@ -334,7 +310,7 @@ def deaf_watchers(scene: Scene) -> float:
 def words_before_hello(scene: Scene) -> float:
     with scene.connect() as connection, contextlib.suppress(OSError):
         connection.settimeout(1.0)
-        connection.sendall(5000 * framing.encode(Look()) + HELLO)
+        connection.sendall(5000 * framing.encode(m.Look()) + HELLO)
         while connection.recv(1 << 16):
             pass
     return time.monotonic()
@@ -345,9 +321,9 @@ def flood(scene: Scene) -> float:
     """It is slowed down, and others are not."""
     since = time.monotonic()
     with Client.connect(scene.settings, "flood") as client, contextlib.suppress(ConnectionLost):
-        client.ask(Open("flood", "flood", device="host"))
+        client.ask(m.Open("flood", "flood", device="host"))
         turn = scene.take_turn_aside()
         while time.monotonic() < since + 2.0:
-            client.send(*(100 * [Busy(True), Busy(False)]))
+            client.send(*(100 * [m.Busy(True), m.Busy(False)]))
         turn.join()
     return since

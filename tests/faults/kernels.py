@@ -9,15 +9,9 @@ import signal
 import time
 
 from jupyter_gpushare.errors import InvalidValue
-from jupyter_gpushare.wire import framing, messages
+from jupyter_gpushare.wire import framing
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import (
-    Demand,
-    Evict,
-    Hello,
-    Open,
-    Request,
-)
 
 from ..polling import comes
 from .matrix import LEASE_SECONDS, OF_A_HANG, row
@@ -157,12 +151,12 @@ def interrupted_waiter(scene: Scene) -> float:
 
 @row("a kernel is killed while it opens its session, at each message of that")
 def killed_while_opening(scene: Scene) -> float:
-    hello = framing.encode(Hello(messages.PROTOCOL))
-    demand = Demand(1000, 1000, measured=True)
-    opens = framing.encode(Open("victim", "victim", device="host", demand=demand))
+    hello = framing.encode(m.Hello(m.PROTOCOL))
+    demand = m.Demand(1000, 1000, measured=True)
+    opens = framing.encode(m.Open("victim", "victim", device="host", demand=demand))
     for said in (b"", hello[:9], hello, hello + opens[:9], hello + opens):
         opening(scene, said).kill()
-    return opening(scene, hello + opens + framing.encode(Request(1))).kill()
+    return opening(scene, hello + opens + framing.encode(m.Request(1))).kill()
 
 
 def opening(scene: Scene, said: bytes) -> Party:
@@ -247,7 +241,7 @@ def ask_to_page_out(scene: Scene) -> None:
         view = scene.await_state("victim", "idle")
         with Client.connect(scene.settings, "tests") as client:
             try:
-                client.ask(Evict(view.id))
+                client.ask(m.Evict(view.id))
             except InvalidValue:
                 return False
         return True

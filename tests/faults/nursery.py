@@ -1,27 +1,27 @@
-"""Forks processes in which PyTorch is there at once. Run as a script whose standard input is a
-socket: for each program that comes, with a socket, a child runs it with that as input and output.
+"""Forks processes in which the modules that are its arguments are there at once. Run as a script
+whose standard input is a socket: for each program that comes, with a socket, a child runs it with
+that as input and output.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
 import socket
+import sys
 import traceback
 from typing import NoReturn
 
-import ipykernel.kernelapp  # noqa: F401
 import privileges
-import torch._dynamo  # noqa: F401  which the first optimizer imports, and takes seconds for it
-
-import jupyter_gpushare.client.torch.boundaries
-import jupyter_gpushare.client.torch.memory  # noqa: F401
 
 MAX_PROGRAM_BYTES = 1 << 16
 
 
 def main() -> None:
+    while len(sys.argv) > 1:
+        importlib.import_module(sys.argv.pop(1))
     privileges.give_up_for_good()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no child stays a zombie
     control = socket.socket(fileno=0)

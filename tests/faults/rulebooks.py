@@ -12,13 +12,8 @@ import pytest
 
 from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import (
-    Demand,
-    Keep,
-    Message,
-    Open,
-)
 
 from ..polling import comes
 from .matrix import row
@@ -114,13 +109,13 @@ def changes(scene: Scene, rules: Path) -> float:
     return since
 
 
-def hogs() -> Iterator[tuple[Demand, Demand]]:
+def hogs() -> Iterator[tuple[m.Demand, m.Demand]]:
     """The demand with which a client opens its session, and the one that it wants then, which is
     too much."""
-    small = Demand(1000, 1000, measured=True)
-    yield small, Demand(2 * GIB, 1000, measured=True)
-    yield small, Demand(1 << 62, 1 << 62, measured=True)
-    yield Demand(2 * GIB, 1000, measured=True), small
+    small = m.Demand(1000, 1000, measured=True)
+    yield small, m.Demand(2 * GIB, 1000, measured=True)
+    yield small, m.Demand(1 << 62, 1 << 62, measured=True)
+    yield m.Demand(2 * GIB, 1000, measured=True), small
 
 
 @row("clients ask for more memory than their quota, in each way, 20 times")
@@ -129,8 +124,8 @@ def over_quota(scene: Scene, rules: Path) -> float:
     since, turn = time.monotonic(), scene.take_turn_aside()
     for opens, keeps in 20 * [*hogs()]:
         with Client.connect(scene.settings, "hog") as client:
-            assert is_refused(client, Open("hog", "hog", device="host", demand=opens)) or (
-                is_refused(client, Keep(keeps))
+            assert is_refused(client, m.Open("hog", "hog", device="host", demand=opens)) or (
+                is_refused(client, m.Keep(keeps))
             )
     turn.join()
     return since
@@ -139,11 +134,11 @@ def over_quota(scene: Scene, rules: Path) -> float:
 @row("a client opens more sessions than its quota", is_quick=False)
 def too_many_sessions(scene: Scene, rules: Path) -> float:
     """The last is refused, and there is room again when one has gone."""
-    demand = Demand(1000, 1000, measured=True)
+    demand = m.Demand(1000, 1000, measured=True)
     since, opened = time.monotonic(), []
     for number in range(11):
         opened.append(Client.connect(scene.settings, "hog"))
-        if is_refused(opened[-1], Open(f"hog{number}", "hog", device="host", demand=demand)):
+        if is_refused(opened[-1], m.Open(f"hog{number}", "hog", device="host", demand=demand)):
             break
     assert 2 <= len(opened) <= 10
     scene.await_turn()
@@ -152,7 +147,7 @@ def too_many_sessions(scene: Scene, rules: Path) -> float:
     return since
 
 
-def is_refused(client: Client, message: Message) -> bool:
+def is_refused(client: Client, message: m.Message) -> bool:
     try:
         client.ask(message)
     except GpuShareError:

@@ -14,7 +14,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,15 +27,19 @@ from jupyter_gpushare.settings import Settings, as_environment
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import connect
 from jupyter_gpushare.wire.messages import Wait
-from jupyter_gpushare.wire.snapshot import (
-    SessionView,
-    Snapshot,
-)
+from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
 from ..polling import TIMEOUT_SECONDS, comes
+from ..programs.cells import BODIES, LARGE, MODEL, RESULT
 from ..snapshots import is_valid
-from ..whole.cases import BODIES, LARGE, MODEL, RESULT
 
+PLAIN_MODULES = ("ipykernel.kernelapp",)
+MODULES = (
+    *PLAIN_MODULES,
+    "torch._dynamo",  # which the first optimizer imports, and takes seconds for it
+    "jupyter_gpushare.client.torch.boundaries",
+    "jupyter_gpushare.client.torch.memory",
+)
 BIRTH_SECONDS = 240.0  # PyTorch is imported first, which takes long on a busy machine
 MAY_GROW_BYTES = 32 << 20  # memory that Python retains after it has been freed
 ROUND = BODIES["zero_grad_first"].replace("data * 5", "data")
@@ -79,13 +83,13 @@ for line in sys.stdin:
 
 
 class Nursery:
-    """The nursery that starts parties."""
+    """The nursery that starts parties, in which these modules are imported already."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: Sequence[str] = MODULES) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = ours
         script = Path(__file__).with_name("nursery.py")
-        self._process = subprocess.Popen([sys.executable, script], stdin=theirs, cwd="/")
+        self._process = subprocess.Popen([sys.executable, script, *modules], stdin=theirs, cwd="/")
         theirs.close()
 
     def party(self, program: str, environment: dict[str, str] | None = None) -> Party:

@@ -6,7 +6,7 @@ import time
 
 import psutil
 
-from ..whole.cases import BODIES, LARGE, MODEL, RESULT
+from ..programs.cells import BODIES, LARGE, MODEL, RESULT
 from ..whole.conftest import last_json, results_alone
 from ..whole.test_threads import Subshell
 from .kernels import PAGED, ask_to_page_out

@@ -19,7 +19,7 @@ from jupyter_gpushare.devices import Device
 from jupyter_gpushare.devices.nvml import Usage
 from jupyter_gpushare.errors import BY_CODE, LimitExceeded, ProtocolError
 from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.wire import chunks
+from jupyter_gpushare.wire import chunks, messages
 from jupyter_gpushare.wire.framing import (
     HEADER_BYTES,
     MAX_SNAPSHOT_BYTES,
@@ -30,23 +30,7 @@ from jupyter_gpushare.wire.framing import (
     encode,
     encode_body,
 )
-from jupyter_gpushare.wire.messages import (
-    PROTOCOL,
-    Close,
-    Error,
-    Finish,
-    Grant,
-    Hello,
-    Message,
-    Open,
-    Opened,
-    Report,
-    Request,
-)
-from jupyter_gpushare.wire.snapshot import (
-    DeviceView,
-    Snapshot,
-)
+from jupyter_gpushare.wire.snapshot import DeviceView, Snapshot
 
 from . import neighbour, story
 from .drawing import GB, MB
@@ -59,7 +43,7 @@ SETTINGS = Settings(recovery_seconds=2.0, max_sessions=12, max_sessions_per_user
 WEEK = 7 * 86400.0  # each story has one, and ends in it
 MORNING = 9 * 3600.0
 MOST_EVENTS = 1000  # of the scheduler while a step of time passes
-PARTLY_TAKEN = (Report,)  # a demand over a quota is refused, and counts until then
+PARTLY_TAKEN = (messages.Report,)  # a demand over a quota is refused, and counts until then
 RULERS = ("admin", "tutor")  # users that may throttle others
 
 
@@ -83,12 +67,12 @@ class Client(Peer):
     def __init__(self, user: str, is_owner: bool = False) -> None:
         self.uid, self.pid, self.user, self.is_owner = 54321, 1, user, is_owner
         self.may_issue_tokens = user == "tutor"
-        self.heard: list[Message] = []
+        self.heard: list[messages.Message] = []
         self.is_open = True
         self.frames = Frames()
         self._sent = Frames(MAX_SNAPSHOT_BYTES)
 
-    def send(self, *messages: Message) -> None:
+    def send(self, *messages: messages.Message) -> None:
         for message in messages:
             frame = encode(message)
             assert decode_from_broker(frame[HEADER_BYTES:]) == message
@@ -99,7 +83,7 @@ class Client(Peer):
             neighbour.check_others_heard(frame, self.is_owner)
         self.heard += map(decode_from_broker, self._sent.feed(frame))
 
-    def send_with(self, message: Message, descriptor: int) -> None:
+    def send_with(self, message: messages.Message, descriptor: int) -> None:
         os.fstat(descriptor)  # it is open
         self.send(message)
 
@@ -151,7 +135,7 @@ class Broker:
         )
         self.neighbour = Client(neighbour.NAME)
         greeting = neighbour.GREETING_AGAIN if again else neighbour.GREETING
-        for message in greeting if again else (*greeting, Request(1)):
+        for message in greeting if again else (*greeting, messages.Request(1)):
             self.service.handle(self.neighbour, message, CLOCK.now)
         self.neighbour.heard.clear()
         self.empty = self.look()
@@ -189,7 +173,7 @@ class Broker:
             self.clients[who] = client = Client(story.user_of(who), who == "admin")
             client.open_channel = client.send  # type: ignore[method-assign]
             if who != "eve":  # the first message of eve may be any
-                self.service.handle(client, Hello(PROTOCOL), CLOCK.now)
+                self.service.handle(client, messages.Hello(messages.PROTOCOL), CLOCK.now)
         return self.clients[who]
 
     def _say_bytes(self, step: Step) -> None:
@@ -262,21 +246,25 @@ class Broker:
         assert neighbour.view(snapshot).state in neighbour.STILL
         assert self.neighbour.is_open
 
-    def _check_answer(self, said: ToBroker, heard: list[Message], before: Snapshot) -> None:
-        errors = [message for message in heard if isinstance(message, Error)]
+    def _check_answer(
+        self, said: ToBroker, heard: list[messages.Message], before: Snapshot
+    ) -> None:
+        errors = [message for message in heard if isinstance(message, messages.Error)]
         for error in errors:
             assert error.code in BY_CODE, error
             assert "argument" not in error.message, f"no sentence for people: {error}"
         # A session that comes back and has become too large is admitted, and told so.
-        is_taken = isinstance(said, PARTLY_TAKEN) or any(isinstance(m, Opened) for m in heard)
+        is_taken = isinstance(said, PARTLY_TAKEN) or any(
+            isinstance(m, messages.Opened) for m in heard
+        )
         if errors and not is_taken:
             assert _of_clients(self.look()) == _of_clients(before), f"{said} was refused"
 
     def _check_turn(self, client: Client, said: ToBroker) -> None:
         """No session has a turn that it has not asked for, whatever it claims about its past."""
-        if isinstance(said, Request) and client.session is not None:
+        if isinstance(said, messages.Request) and client.session is not None:
             self._asked.add((client.session, said.turn))
-        if not isinstance(said, Open) or client.session != said.id:
+        if not isinstance(said, messages.Open) or client.session != said.id:
             return
         if said.waiting:
             self._asked.add((said.id, said.turn))
@@ -301,12 +289,14 @@ class Broker:
         shown = self.look()
         assert [len(device.sessions) for device in shown.devices] == [1, 0]
         assert not any(device.resting for device in shown.devices)
-        self.service.handle(self.neighbour, Finish(1), CLOCK.now)
-        self.service.handle(self.neighbour, Request(2), CLOCK.now)
+        self.service.handle(self.neighbour, messages.Finish(1), CLOCK.now)
+        self.service.handle(self.neighbour, messages.Request(2), CLOCK.now)
         self._pass_time(1.0)
-        grants = [message.turn for message in self.neighbour.heard if isinstance(message, Grant)]
+        grants = [
+            message.turn for message in self.neighbour.heard if isinstance(message, messages.Grant)
+        ]
         assert grants == [2] or (self.is_governed and not grants), grants
-        self.service.handle(self.neighbour, Close(), CLOCK.now)
+        self.service.handle(self.neighbour, messages.Close(), CLOCK.now)
         self.service.tick(CLOCK.now + 1)
         last = self.look()
         assert all(

@@ -6,51 +6,38 @@ from collections.abc import Iterable
 
 import msgspec
 
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.framing import ToBroker
-from jupyter_gpushare.wire.messages import (
-    PROTOCOL,
-    Demand,
-    Grant,
-    Hello,
-    Message,
-    Notice,
-    Open,
-    Wait,
-    Yield,
-)
-from jupyter_gpushare.wire.snapshot import (
-    SessionView,
-    Snapshot,
-)
+from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
 from .drawing import MB
 
 NAME = "neighbour"
 SECRET = "a name that nobody else may see"
 KEY = "5ec2e7" + "0" * 26
-OPEN = Open(
+OPEN = m.Open(
     id=NAME,
     name=SECRET,
     device="host",
-    demand=Demand(64 * MB, 128 * MB, measured=True),
+    demand=m.Demand(64 * MB, 128 * MB, measured=True),
     handoff_slot="neighbour-box",
     key=KEY,
 )
-GREETING: tuple[ToBroker, ...] = (Hello(PROTOCOL), OPEN)
+GREETING: tuple[ToBroker, ...] = (m.Hello(m.PROTOCOL), OPEN)
 GREETING_AGAIN: tuple[ToBroker, ...] = (
-    Hello(PROTOCOL),
+    m.Hello(m.PROTOCOL),
     msgspec.structs.replace(OPEN, turn=1, holding=True),
 )
 # messages that a session with its turn may hear at any time
-ITS_OWN = (Grant, Yield, Notice, Wait)
+ITS_OWN = (m.Grant, m.Yield, m.Notice, m.Wait)
 STILL = ("running", "overdue")
 
 
-def check_heard(messages: Iterable[Message], turn: int = 1) -> None:
+def check_heard(messages: Iterable[m.Message], turn: int = 1) -> None:
     """Only its own messages come, and its turn is never another one."""
     for message in messages:
         assert isinstance(message, ITS_OWN), f"the neighbour was sent {message}"
-        if isinstance(message, Grant | Yield | Wait):
+        if isinstance(message, m.Grant | m.Yield | m.Wait):
             assert message.turn == turn, f"the neighbour was told of another turn: {message}"
 
 

@@ -20,6 +20,7 @@ from jupyter_gpushare.broker.transport.server import Endpoint
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import chunks
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.fd_channel import Channel
 from jupyter_gpushare.wire.framing import (
     MAX_SNAPSHOT_BYTES,
@@ -27,16 +28,6 @@ from jupyter_gpushare.wire.framing import (
     decode_from_broker,
     encode,
     frame,
-)
-from jupyter_gpushare.wire.messages import (
-    PROTOCOL,
-    Error,
-    Grant,
-    Hello,
-    Look,
-    Message,
-    Opened,
-    Request,
 )
 from jupyter_gpushare.wire.snapshot import Snapshot
 
@@ -57,7 +48,7 @@ class End:
     def __init__(self) -> None:
         self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.ours.setblocking(False)
-        self.heard: list[Message] = []
+        self.heard: list[m.Message] = []
         self.channel: Channel | None = None
         self.is_over = False
         self._frames = Frames(MAX_SNAPSHOT_BYTES)
@@ -90,7 +81,7 @@ class End:
     def _hear(self, data: bytes, descriptors: list[int]) -> None:
         for message in map(decode_from_broker, self._frames.feed(data)):
             self.heard.append(message)
-            if isinstance(message, Opened) and message.chunk_bytes and self.channel is None:
+            if isinstance(message, m.Opened) and message.chunk_bytes and self.channel is None:
                 self.channel = Channel(socket.socket(fileno=descriptors.pop(0)))
         chunks.close(descriptors)
 
@@ -130,8 +121,8 @@ class Listening:
 
     async def begin(self) -> None:
         self.neighbour = await self.connect(neighbour.NAME)
-        self.neighbour.say(encode(neighbour.OPEN) + encode(Request(1)))
-        await self.until_heard(Grant)
+        self.neighbour.say(encode(neighbour.OPEN) + encode(m.Request(1)))
+        await self.until_heard(m.Grant)
         self.neighbour.heard.clear()
 
     async def connect(self, user: str) -> End:
@@ -143,7 +134,7 @@ class Listening:
         giver.may_issue_tokens = True
         digest = hashlib.sha256(ticket.encode()).hexdigest()
         self.service.tickets.add(digest, giver, self.loop.time())
-        end.say(encode(Hello(PROTOCOL, ticket=ticket)))
+        end.say(encode(m.Hello(m.PROTOCOL, ticket=ticket)))
         return end
 
     # --- the steps of a story -------------------------------------------------------------------
@@ -183,7 +174,7 @@ class Listening:
 
     async def check(self) -> None:
         """The broker still answers the neighbour, and no unexpected error has occurred."""
-        self.neighbour.say(encode(Look()))
+        self.neighbour.say(encode(m.Look()))
         snapshot = await self.until_heard(Snapshot)
         assert not self.failures, self.failures
         assert neighbour.view(snapshot).state in neighbour.STILL
@@ -199,12 +190,12 @@ class Listening:
         """A client that is disconnected has been told why, if it reads."""
         end = self.ends[who]
         if end.is_over:
-            assert [isinstance(one, Error) for one in end.heard[-1:]] == [True], (
+            assert [isinstance(one, m.Error) for one in end.heard[-1:]] == [True], (
                 f"{who} was thrown out without a word"
             )
             self._leave(who)
 
-    async def until_heard(self, kind: type[Message]) -> Any:
+    async def until_heard(self, kind: type[m.Message]) -> Any:
         end = self.loop.time() + MOST_SECONDS
         while not (found := [one for one in self.neighbour.heard if isinstance(one, kind)]):
             assert not self.neighbour.is_over, "the neighbour has lost its connection"

@@ -14,17 +14,8 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.simulator import recorder as record
 from jupyter_gpushare.simulator.simulate import simulate
 from jupyter_gpushare.wire import credentials, framing
-from jupyter_gpushare.wire.framing import (
-    Frames,
-    encode,
-)
-from jupyter_gpushare.wire.messages import (
-    Close,
-    Error,
-    Look,
-    Message,
-    SetPolicy,
-)
+from jupyter_gpushare.wire import messages as m
+from jupyter_gpushare.wire.framing import Frames, encode
 from jupyter_gpushare.wire.web import Answer
 
 from .conversation import CLOCK, Broker, Client
@@ -41,15 +32,15 @@ def test_lists_in_lists_without_end_are_no_message() -> None:
 
 
 def test_frames_before_one_that_is_too_long_are_read_however_the_stream_is_cut() -> None:
-    stream = encode(Look()) + encode(Close()) + b"\xff\xff\xff\xff"
+    stream = encode(m.Look()) + encode(m.Close()) + b"\xff\xff\xff\xff"
     for piece in (1, 7, len(stream)):
-        heard: list[Message] = []
+        heard: list[m.Message] = []
         with pytest.raises(LimitExceeded):
             hear_in_pieces(stream, piece, heard)
-        assert heard == [Look(), Close()]
+        assert heard == [m.Look(), m.Close()]
 
 
-def hear_in_pieces(stream: bytes, piece: int, heard: list[Message]) -> None:
+def hear_in_pieces(stream: bytes, piece: int, heard: list[m.Message]) -> None:
     frames = Frames()
     for at in range(0, len(stream), piece):
         for body in frames.feed(stream[at : at + piece]):
@@ -61,9 +52,9 @@ def test_a_choice_of_policy_and_lanes_that_is_refused_changes_neither() -> None:
     admin.greeted = True
     before = broker.look().policy
     for lanes in (-1, 2**70):
-        broker.service.handle(admin, SetPolicy("fifo", lanes), CLOCK.now)
+        broker.service.handle(admin, m.SetPolicy("fifo", lanes), CLOCK.now)
         *_, answer = admin.heard
-        assert isinstance(answer, Error)
+        assert isinstance(answer, m.Error)
         assert answer.message.startswith("running lanes are")
         assert broker.look().policy == before != "fifo"
 

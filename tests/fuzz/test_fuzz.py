@@ -14,6 +14,7 @@ import pytest
 from .targets import CORPUS, TARGETS
 
 ROOT = Path(__file__).parents[2]
+FEW = 200  # inputs, where no time is given
 FOUND = re.compile(r"Test unit written to (\S+)")
 needs_atheris = pytest.mark.skipif(
     importlib.util.find_spec("atheris") is None, reason="needs atheris, which is for Linux alone"
@@ -37,11 +38,8 @@ def test_the_corpus_breaks_nothing(name: str) -> None:
 def test_a_fuzzer_finds_nothing(name: str, seconds: float, tmp_path: Path) -> None:
     """It runs in a process of its own, which libFuzzer ends."""
     (tmp_path / "found").mkdir()
-    options = [
-        f"-max_total_time={max(1, int(seconds))}",
-        "-seed=1",
-        f"-artifact_prefix={tmp_path}/",
-    ]
+    most = f"-max_total_time={max(1, int(seconds))}" if seconds else f"-runs={FEW}"
+    options = [most, "-seed=1", f"-artifact_prefix={tmp_path}/"]
     ran = subprocess.run(
         [sys.executable, "-m", "tests.fuzz", name, *options, tmp_path / "found", CORPUS / name],
         cwd=ROOT,

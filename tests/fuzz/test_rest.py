@@ -31,13 +31,8 @@ from tornado.websocket import websocket_connect
 
 from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import (
-    Demand,
-    Open,
-    Request,
-    Shutdown,
-)
 
 from . import drawing
 
@@ -93,19 +88,19 @@ def server(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iter
     threading.Thread(target=lambda: [None for _ in log], daemon=True).start()
     clients = [joined(settings, name) for name in IDS[:3]]
     for client in clients[:2]:
-        client.send(Request(1))  # one has its turn, one waits
+        client.send(m.Request(1))  # one has its turn, one waits
     yield f"http://127.0.0.1:{port}/{NAMESPACE}"
     for client in clients:
         client.close()
     process.terminate()
     process.wait(60)
     with Client.connect(settings, "tests", start=False) as client:
-        client.ask(Shutdown())
+        client.ask(m.Shutdown())
 
 
 def joined(settings: Settings, name: str) -> Client:
     client = Client.connect(settings, "tests")
-    client.ask(Open(name, name, demand=Demand(1 << 20, 1 << 20, measured=True)))
+    client.ask(m.Open(name, name, demand=m.Demand(1 << 20, 1 << 20, measured=True)))
     return client
 
 
@@ -176,7 +171,7 @@ def test_a_body_that_is_no_json_is_refused_with_a_sentence(server: str, said: by
 async def test_whatever_a_viewer_sends_it_is_shown_the_state(server: str) -> None:
     request = HTTPRequest(server.replace("http", "ws", 1) + "/events", headers=TOKEN)
     draw = random.Random(1)
-    for said in (*MESSAGES, *(drawing.fields(Open, draw, 0.5).encode() for _ in range(5))):
+    for said in (*MESSAGES, *(drawing.fields(m.Open, draw, 0.5).encode() for _ in range(5))):
         socket = await websocket_connect(request)
         await socket.write_message(said, binary=draw.random() < 0.5 or not said.isascii())
         for kind in ("Viewer", "Snapshot"):

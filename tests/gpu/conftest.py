@@ -26,7 +26,7 @@ from jupyter_gpushare.settings import Settings, as_environment
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Shutdown
 
-from .cases import CASES, LANE_CASES
+from ..programs.cells import CASES_ON_GPU, LANE_CASES
 
 HERE = Path(__file__).resolve().parent
 DISK = HERE.parents[1] / "build"  # /tmp may be main memory
@@ -45,7 +45,7 @@ class Job(NamedTuple):
 
 ALL_JOBS = (
     *(Job(case, False, "lanes.py") for case in LANE_CASES),
-    *(Job(case, is_shared, "process.py") for case in CASES for is_shared in (False, True)),
+    *(Job(case, is_shared, "process.py") for case in CASES_ON_GPU for is_shared in (False, True)),
 )
 
 

@@ -16,9 +16,11 @@ import tempfile
 import traceback
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
-from cases import CASES, HEAD
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from programs.cells import CASES_ON_GPU, HEAD_ON_GPU
 
 MIB = 1 << 20
 SCRIBBLED_BYTES = {"cuda": 768 * MIB, "cpu": 24 * MIB}  # more than a case has of the lane
@@ -82,8 +84,8 @@ def digest(modules: Any) -> str:
 
 def run(case: str, torch_device: Any, watch: Watch) -> dict[str, Any]:
     names = {"device": torch_device, "note": watch.note, "page": watch.page, "Skip": Skip}
-    exec(compile(HEAD, "head", "exec"), names)
-    exec(compile(CASES[case], case, "exec"), names)
+    exec(compile(HEAD_ON_GPU, "head", "exec"), names)
+    exec(compile(CASES_ON_GPU[case], case, "exec"), names)
     found = {"losses": [loss.hex() for loss in names["losses"]], "digest": digest(names["modules"])}
     return {**found, "seen": watch.seen, "paged": watch.paged, "lane": watch.lane()}
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .cases import LANE_CASES
+from ..programs.cells import LANE_CASES
 from .conftest import device_name
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .cases import CASES
+from ..programs.cells import CASES_ON_GPU
 from .conftest import answer, device_name, is_rehearsal
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ QUICK = (
     *("cnn", "kept_graphs_and_gradients", "a_captured_graph"),
     *("out_of_memory", "paged_out_between_cells"),
 )
-NAMES = QUICK if device_name() == "host" or is_rehearsal() else tuple(CASES)
+NAMES = QUICK if device_name() == "host" or is_rehearsal() else tuple(CASES_ON_GPU)
 WHOLE_ITERATIONS = ("cnn", "transformer", "kept_graphs_and_gradients", "growing_batches")
 
 

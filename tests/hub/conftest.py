@@ -18,6 +18,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -181,8 +182,10 @@ class Hub:
             list(threads.map(self._stop_server, self._with_servers()))
         self._process.terminate()
         family = [*psutil.Process(self._process.pid).children(recursive=True)]
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        try:
             self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            warnings.warn("the hub was killed: SIGTERM did not end it", stacklevel=2)
         start.end_broker(self.home)
         for process in (*family, self._process):
             with contextlib.suppress(psutil.NoSuchProcess):

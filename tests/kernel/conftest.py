@@ -5,25 +5,33 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from jupyter_client.manager import KernelManager
 
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import (
-    Demand,
-    Finish,
-    Grant,
-    Open,
-    Request,
-)
 from jupyter_gpushare.wire.snapshot import Snapshot
 
+from ..whole.conftest import BornKernel
+
+if TYPE_CHECKING:
+    from ..faults.scene import Nursery
+
 SECONDS = 120
+TRAIN = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def step(width=4):
+    optimizer.zero_grad()
+    model(torch.ones(8, width)).sum().backward()
+    optimizer.step()
+"""
 
 
 class Cell:
@@ -68,13 +76,12 @@ class Cell:
 
 
 class Notebook:
-    """A kernel and its front end."""
+    """A kernel and its front end. Without a nursery, the kernel is a program of its own."""
 
-    def __init__(self, environment: dict[str, str], *flags: str) -> None:
-        self.manager = KernelManager()
-        spec = self.manager.kernel_spec
-        assert spec is not None
-        spec.argv[0:1] = [sys.executable, *flags]
+    def __init__(
+        self, environment: dict[str, str], flags: Sequence[str], nursery: Nursery | None
+    ) -> None:
+        self.manager: Any = fresh_kernel(*flags) if nursery is None else BornKernel(nursery)
         self.manager.start_kernel(env={**os.environ, **environment})
         self.client = self.manager.blocking_client()
         self.client.start_channels()
@@ -119,7 +126,13 @@ class Notebook:
     def close(self) -> None:
         self.client.stop_channels()
         self.manager.shutdown_kernel(now=True)
-        self.manager.cleanup_resources()
+
+
+def fresh_kernel(*flags: str) -> KernelManager:
+    manager = KernelManager()
+    assert manager.kernel_spec is not None
+    manager.kernel_spec.argv[0:1] = [sys.executable, *flags]
+    return manager
 
 
 class Neighbour:
@@ -127,39 +140,50 @@ class Neighbour:
 
     def __init__(self, settings: Settings, name: str) -> None:
         self.client = Client.connect(settings, "tests")
-        measured = Demand(0, 0, measured=True)
-        self.client.ask(Open("neighbour", name, "host", demand=measured))
+        measured = m.Demand(0, 0, measured=True)
+        self.client.ask(m.Open("neighbour", name, "host", demand=measured))
         self.turn = 0
 
     def take(self) -> None:
         self.turn += 1
-        self.client.send(Request(self.turn))
+        self.client.send(m.Request(self.turn))
         self._await_grant()
 
     def take_again(self) -> None:
         """Give the turn and be next: in one piece, so that no session comes between the two."""
         self.turn += 1
-        self.client.send(Finish(self.turn - 1), Request(self.turn))
+        self.client.send(m.Finish(self.turn - 1), m.Request(self.turn))
         self._await_grant()
 
     def _await_grant(self) -> None:
-        while not isinstance(self.client.receive(), Grant):
+        while not isinstance(self.client.receive(), m.Grant):
             pass
 
     def give(self) -> None:
-        self.client.send(Finish(self.turn))
+        self.client.send(m.Finish(self.turn))
+
+
+@pytest.fixture(scope="session")
+def plain_nursery() -> Iterator[Nursery]:
+    """Forks processes in which a kernel is imported, and neither PyTorch nor anything of ours."""
+    from ..faults.scene import PLAIN_MODULES, Nursery
+
+    nursery = Nursery(PLAIN_MODULES)
+    yield nursery
+    nursery.close()
 
 
 @pytest.fixture
 def start(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain_nursery: Nursery
 ) -> Iterator[Callable[..., Notebook]]:
-    """Start kernels; keyword arguments are environment variables, words are Python's flags."""
+    """Start kernels; keyword arguments are environment variables. One that gets flags of Python, or
+    no nursery, is a program of its own."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     started: list[Notebook] = []
 
-    def start(*flags: str, **environment: str) -> Notebook:
-        started.append(Notebook(environment, *flags))
+    def start(*flags: str, nursery: Nursery | None = plain_nursery, **environment: str) -> Notebook:
+        started.append(Notebook(environment, flags, None if flags else nursery))
         return started[-1]
 
     yield start
@@ -167,12 +191,35 @@ def start(
         notebook.close()
 
 
+def load(notebook: Notebook) -> Notebook:
+    assert notebook.run("%load_ext jupyter_gpushare").status == "ok"
+    return notebook
+
+
 @pytest.fixture
 def notebook(start: Callable[..., Notebook]) -> Notebook:
     """A kernel called train.ipynb with the extension loaded and sharing off."""
-    notebook = start(JPY_SESSION_NAME="lessons/train.ipynb")
-    assert notebook.run("%load_ext jupyter_gpushare").status == "ok"
-    return notebook
+    return load(start(JPY_SESSION_NAME="lessons/train.ipynb"))
+
+
+@pytest.fixture
+def fresh(start: Callable[..., Notebook]) -> Notebook:
+    """The same, as a program of its own."""
+    return load(start(nursery=None, JPY_SESSION_NAME="lessons/train.ipynb"))
+
+
+@pytest.fixture
+def with_torch(start: Callable[..., Notebook], nursery: Nursery) -> Notebook:
+    """The same, where PyTorch is imported already, which takes longer than most tests."""
+    return load(start(nursery=nursery, JPY_SESSION_NAME="lessons/train.ipynb"))
+
+
+@pytest.fixture
+def trainer(with_torch: Notebook) -> Notebook:
+    """The same with a model to train, and sharing on."""
+    with_torch.run("%gpushare on")
+    assert with_torch.run(TRAIN).status == "ok"
+    return with_torch
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,53 +14,25 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbconvert import HTMLExporter
 
+from .conftest import TRAIN
+
 CURRENT = "from jupyter_gpushare.client.sharing import current"
 TURN = "import jupyter_gpushare as gpushare\nwith gpushare.turn():\n    "
-TRAIN = """
-import torch
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-def step(width=4):
-    optimizer.zero_grad()
-    loss = model(torch.ones(8, width)).sum()
-    loss.backward()
-    optimizer.step()
-    return loss
-"""
 
 
 # --- ends -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("end", ["pass", "1 / 0", "raise SystemExit"], ids=["ok", "error", "exit"])
 def test_a_cell_gives_the_turn_back_however_it_ends(
-    notebook: Any, wait_until: Callable[..., Any], end: str
+    trainer: Any, wait_until: Callable[..., Any]
 ) -> None:
-    notebook.run("%gpushare on")
-    notebook.run(TRAIN)
-    notebook.run(f"step()\nstep()\n{end}")
-    wait_until(lambda states: states == {"train.ipynb": "idle"})
-
-
-@pytest.mark.system
-def test_a_silent_cell_gives_the_turn_back_too(
-    notebook: Any, wait_until: Callable[..., Any]
-) -> None:
-    notebook.run("%gpushare on")
-    notebook.run(TRAIN)
-    reply = notebook.client.execute("step()", silent=True, reply=True, timeout=60)
+    for end in ("pass", "1 / 0", "raise SystemExit", "import asyncio; await asyncio.sleep(0)"):
+        cell = trainer.run(f"step()\n{end}\nstep()")
+        assert cell.status == ("error" if end in ("1 / 0", "raise SystemExit") else "ok")
+        wait_until(lambda states: states == {"train.ipynb": "idle"})
+    reply = trainer.client.execute("step()", silent=True, reply=True, timeout=60)
     assert reply["content"]["status"] == "ok"
-    wait_until(lambda states: states == {"train.ipynb": "idle"})
-
-
-@pytest.mark.system
-def test_an_awaiting_cell_gives_the_turn_back_too(
-    notebook: Any, wait_until: Callable[..., Any]
-) -> None:
-    notebook.run("%gpushare on")
-    notebook.run(TRAIN)
-    assert notebook.run("import asyncio; step(); await asyncio.sleep(0); step()").status == "ok"
     wait_until(lambda states: states == {"train.ipynb": "idle"})
 
 
@@ -77,26 +48,22 @@ sys.settrace(interrupt)
 
 @pytest.mark.system
 def test_a_second_interrupt_does_not_keep_the_turn(
-    notebook: Any, wait_until: Callable[..., Any]
+    trainer: Any, wait_until: Callable[..., Any]
 ) -> None:
-    notebook.run("%gpushare on")
-    notebook.run(TRAIN)
-    notebook.run(f"step()\n{INTERRUPT_AT_LEAVE}")
+    trainer.run(f"step()\n{INTERRUPT_AT_LEAVE}")
     wait_until(lambda states: states == {"train.ipynb": "idle"})
-    assert notebook.run("print(sys.gettrace())").stdout == "None\n", "nothing was interrupted"
+    assert trainer.run("print(sys.gettrace())").stdout == "None\n", "nothing was interrupted"
 
 
 @pytest.mark.system
 def test_an_interrupted_training_gives_the_turn_back(
-    notebook: Any, wait_until: Callable[..., Any]
+    trainer: Any, wait_until: Callable[..., Any]
 ) -> None:
-    notebook.run("%gpushare on")
-    notebook.run(TRAIN)
-    notebook.begin("print('begun')\nwhile True: step()")
-    notebook.until(lambda cell: "begun" in cell.stdout)
+    trainer.begin("print('begun')\nwhile True: step()")
+    trainer.until(lambda cell: "begun" in cell.stdout)
     wait_until(lambda states: states == {"train.ipynb": "running"})
-    notebook.manager.interrupt_kernel()
-    assert "KeyboardInterrupt" in notebook.finish().traceback
+    trainer.manager.interrupt_kernel()
+    assert "KeyboardInterrupt" in trainer.finish().traceback
     wait_until(lambda states: states == {"train.ipynb": "idle"})
 
 
@@ -117,11 +84,9 @@ def test_an_interrupted_wait_stops_at_once_and_the_next_cell_works(
 
 
 @pytest.mark.system
-def test_the_traceback_of_a_failing_training_shows_only_the_user_and_torch(notebook: Any) -> None:
-    notebook.run("%gpushare on")
-    notebook.run(TRAIN)
-    notebook.run("step()")
-    cell = notebook.run("# a comment\nstep(width=5)")
+def test_the_traceback_of_a_failing_training_shows_only_the_user_and_torch(trainer: Any) -> None:
+    trainer.run("step()")
+    cell = trainer.run("# a comment\nstep(width=5)")
     assert "mat1 and mat2 shapes cannot be multiplied" in cell.traceback
     assert "gpushare" not in cell.traceback
 
@@ -129,31 +94,21 @@ def test_the_traceback_of_a_failing_training_shows_only_the_user_and_torch(noteb
 # --- a kernel's end -------------------------------------------------------------------------------
 
 
-def begin_to_hold(notebook: Any, wait_until: Callable[..., Any]) -> None:
-    notebook.run("%gpushare on")
-    notebook.begin(TURN + "import time; time.sleep(600)")
+def test_a_restarted_kernel_frees_its_memory(fresh: Any, wait_until: Callable[..., Any]) -> None:
+    fresh.run("%gpushare on")
+    fresh.begin(TURN + "import time; time.sleep(600)")
     wait_until(lambda states: states.get("train.ipynb") == "running")
-
-
-def test_a_killed_kernel_frees_its_memory(notebook: Any, wait_until: Callable[..., Any]) -> None:
-    begin_to_hold(notebook, wait_until)
-    notebook.manager.signal_kernel(signal.SIGKILL)
-    wait_until(lambda states: not states)
-
-
-def test_a_restarted_kernel_frees_its_memory(notebook: Any, wait_until: Callable[..., Any]) -> None:
-    begin_to_hold(notebook, wait_until)
-    notebook.manager.restart_kernel(now=True)
+    fresh.manager.restart_kernel(now=True)
     wait_until(lambda states: not states)
 
 
 @pytest.mark.system
 def test_a_kernel_that_shuts_down_frees_its_memory(
-    notebook: Any, wait_until: Callable[..., Any]
+    fresh: Any, wait_until: Callable[..., Any]
 ) -> None:
-    notebook.run("%gpushare on")
+    fresh.run("%gpushare on")
     wait_until(lambda states: states == {"train.ipynb": "idle"})
-    notebook.client.shutdown()
+    fresh.client.shutdown()
     wait_until(lambda states: not states)
 
 
@@ -207,11 +162,6 @@ def test_a_cell_that_shares_for_itself_may_await_and_use_other_cell_magics(noteb
     assert notebook.run("out.stdout").shown("execute_result") == ["'hidden\\n'"]
 
 
-def test_a_call_of_the_cell_magic_as_a_function_does_the_same(notebook: Any) -> None:
-    cell = notebook.run("get_ipython().run_cell_magic('gpushare', '', 'print(6 * 7)')")
-    assert (cell.status, cell.stdout) == ("ok", "42\n")
-
-
 # --- without our server extension -----------------------------------------------------------------
 
 
@@ -221,28 +171,21 @@ def execute(*cells: str) -> Any:
 
 
 @pytest.mark.system
-def test_nbclient_runs_a_sharing_notebook(
+def test_nbclient_runs_a_sharing_notebook_and_its_export_has_the_status(
     settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sessions: Callable[[], Any]
 ) -> None:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    done = execute("%load_ext jupyter_gpushare", "%gpushare on", TRAIN, "for _ in range(3): step()")
+    on = "%gpushare on --name survives.ipynb"
+    training = f"{TRAIN}\nfor _ in range(3): step()"
+    done = execute("%load_ext jupyter_gpushare", on, training, "%gpushare status", "%gpushare top")
     assert "GPU sharing is on" in done.cells[1].outputs[0]["data"]["text/plain"]
     assert not sessions()
-
-
-@pytest.mark.system
-def test_the_status_of_a_notebook_survives_its_export(
-    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    on = "%gpushare on --name survives.ipynb"
-    done = execute("%load_ext jupyter_gpushare", on, "%gpushare status", "%gpushare top")
     saved = nbformat.reads(nbformat.writes(done), as_version=4)
     del saved.cells[1]  # it has the name, too
     page, _ = HTMLExporter().from_notebook_node(saved)
     assert "→ survives.ipynb" in page
     assert "%gpushare status` shows a still one" in "".join(
-        output["data"]["text/plain"] for output in done.cells[3].outputs
+        output["data"]["text/plain"] for output in done.cells[4].outputs
     )
 
 
@@ -257,22 +200,18 @@ def test_nbclient_stops_at_a_mistake(
 def test_a_shell_in_a_script_closes_its_session_at_exit(
     settings: Any, wait_until: Callable[..., Any]
 ) -> None:
-    read, write = os.pipe()
-    program = f"""
-import os
+    program = """
+import sys
 from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance()
 shell.run_cell("%load_ext jupyter_gpushare")
 shell.run_cell("%gpushare on --name script")
-os.read({read}, 1)
+sys.stdin.read()
 """
-    pid = os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-c", program],
-        os.environ,
-        file_actions=[(os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0)],
-    )
-    assert pid
-    os.close(write)
-    os.waitpid(pid, 0)
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as script:
+        wait_until(lambda states: "script" in states)
+        assert script.stdin is not None
+        script.stdin.close()
+    assert script.returncode == 0
     wait_until(lambda states: not states)

@@ -23,13 +23,6 @@ LINES = {
 }
 
 
-@pytest.mark.system
-@pytest.mark.parametrize("line", LINES)
-def test_the_words_that_fit_are_candidates(neighbour: Any, line: str) -> None:
-    fragment, found = completion.candidates(line)
-    assert [line[: len(line) - len(fragment)] + word for word in found] == LINES[line]
-
-
 def test_an_option_that_is_written_is_not_offered_any_more() -> None:
     assert completion.candidates("%gpushare on --weight 2 --w") == ("--w", [])
 
@@ -47,9 +40,6 @@ def test_no_broker_is_started_by_a_completion(settings: Any) -> None:
 def test_the_kernel_completes(notebook: Any, neighbour: Any) -> None:
     for line, whole in LINES.items():
         assert notebook.complete(line) == whole
-
-
-def test_the_last_line_of_a_cell_completes(notebook: Any) -> None:
     assert notebook.complete("import os\n%gpushare sta") == ["import os\n%gpushare status"]
 
 

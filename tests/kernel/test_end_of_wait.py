@@ -45,6 +45,11 @@ def lines(cell: Any) -> list[str]:
 
 
 @pytest.fixture
+def notebook(with_torch: Any) -> Any:
+    return with_torch
+
+
+@pytest.fixture
 def waiting(notebook: Any, neighbour: Any, wait_until: Callable[..., Any]) -> Callable[[str], None]:
     """Run a cell until it waits for its neighbour, which has the turn, and says so."""
     notebook.run("%gpushare on")

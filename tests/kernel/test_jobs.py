@@ -59,24 +59,23 @@ def test_a_cell_becomes_a_job_with_what_it_reads(notebook: Any, jobs: Settings) 
     assert "done" in notebook.run("_").text or "done" in notebook.run("%gpushare jobs").text
 
 
-@pytest.mark.system
-@pytest.mark.parametrize(
-    ("code", "sentence"),
-    [
-        ("%gpushare submit", "`%%gpushare submit` is the first line of a cell"),
-        ("%%gpushare submit --gpus 9\npass", "a job of 9 GPUs never fits: the nodes have at most"),
-        ("%%gpushare submit --gpus 0\npass", "--gpus 0 is wrong; it takes a whole number from 1"),
-        ("%%gpushare submit --gpu 1\npass", "has no option --gpu; did you mean --gpus?"),
-        ("%%gpushare submit\na = = 2", "line 1 of the cell is wrong: "),
-        ("%%gpushare submit\n!ls", "magics and shell commands"),
-        ("%%gpushare submit\nprint(lock)", "the variable lock cannot be sent to a job: "),
-    ],
-)
-def test_a_mistake_gets_one_sentence(notebook: Any, code: str, sentence: str) -> None:
+MISTAKES = {
+    "%gpushare submit": "`%%gpushare submit` is the first line of a cell",
+    "%%gpushare submit --gpus 9\npass": "a job of 9 GPUs never fits: the nodes have at most",
+    "%%gpushare submit --gpus 0\npass": "--gpus 0 is wrong; it takes a whole number from 1",
+    "%%gpushare submit --gpu 1\npass": "has no option --gpu; did you mean --gpus?",
+    "%%gpushare submit\na = = 2": "line 1 of the cell is wrong: ",
+    "%%gpushare submit\n!ls": "magics and shell commands",
+    "%%gpushare submit\nprint(lock)": "the variable lock cannot be sent to a job: ",
+}
+
+
+def test_each_mistake_gets_one_sentence(notebook: Any) -> None:
     notebook.run("import _thread\nlock = _thread.RLock()")
-    cell = notebook.run(code)
-    assert sentence in cell.stderr
-    assert cell.stderr.count("\n") == 1
+    for code, sentence in MISTAKES.items():
+        cell = notebook.run(code)
+        assert sentence in cell.stderr
+        assert cell.stderr.count("\n") == 1, code
 
 
 @pytest.mark.system

@@ -41,17 +41,6 @@ def test_a_cell_that_does_not_wait_has_no_line(notebook: Any, neighbour: Any) ->
 
 
 @pytest.mark.system
-def test_the_line_is_updated_while_it_waits(notebook: Any, neighbour: Any) -> None:
-    notebook.run("%gpushare on")
-    neighbour.take()
-    notebook.begin(LOOP.format(turns=1))
-    notebook.until(lambda cell: len(cell.shown("update_display_data")) >= 2)
-    neighbour.give()
-    cell = notebook.finish()
-    assert len(cell.shown()) == 1
-
-
-@pytest.mark.system
 def test_several_waits_of_a_cell_are_summed_up_in_one_line(notebook: Any, neighbour: Any) -> None:
     notebook.run("%gpushare on")
     neighbour.take()

@@ -120,7 +120,7 @@ class AgainstTheReference(RuleBasedStateMachine):
 
 
 TestAgainstTheReference = AgainstTheReference.TestCase
-TestAgainstTheReference.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+TestAgainstTheReference.settings = settings(stateful_step_count=60, deadline=None)
 
 
 @pytest.mark.parametrize("path", allocation_trace.SHIPPED, ids=allocation_trace.name_of)

@@ -17,8 +17,9 @@ from torch.nn import functional
 from jupyter_gpushare import _core
 from jupyter_gpushare._core_testing import overflows, spills, waits
 
+from ..programs.iterations import Bits, bits, cnn, transformer
+from ..programs.networks import of_tokens, tokens
 from .conftest import MIB, SharedLane, beside_child
-from .trainings import Bits, Transformer, bits, cnn
 
 CHUNK = 64 << 10
 LARGE = MIB // 4  # floats in one MiB
@@ -92,21 +93,20 @@ class Training:
     def __init__(self, name: str, seed: int) -> None:
         if name == "cnn":
             self.model, self.x, self.y = cnn()
+            self.loss_of = functional.cross_entropy
         else:
             torch.manual_seed(0)
-            self.model = Transformer()
-            words = torch.randint(0, 500, (8, 33))
-            self.x, self.y = words[:, :-1], words[:, 1:].flatten()
+            self.model, (self.x, self.y), self.loss_of = transformer(), tokens(), of_tokens
         torch.manual_seed(seed)
         self.optimizer = torch.optim.Adam(self.model.parameters())
         self.losses: list[float] = []
 
     def iterate(self, passes: int = 1, meet: Callable[[], None] = lambda: None) -> None:
         self.optimizer.zero_grad()
-        loss = functional.cross_entropy(self.model(self.x), self.y)
+        loss = self.loss_of(self.model(self.x), self.y)
         meet()
         for _ in range(1, passes):
-            loss = loss + functional.cross_entropy(self.model(self.x), self.y)
+            loss = loss + self.loss_of(self.model(self.x), self.y)
         loss.backward()
         self.optimizer.step()
         self.losses.append(loss.item())

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SESSIONS = Path(__file__).with_name("cuda_sessions.py")
 
 
@@ -19,6 +21,7 @@ def session(name: str, link: socket.socket, driver: Path) -> subprocess.Popen[by
     )
 
 
+@pytest.mark.system
 def test_two_processes_use_one_lane_in_turn_and_survivors_stay_whole(driver: Path) -> None:
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ends[0], ends[1]:

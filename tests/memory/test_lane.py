@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from jupyter_gpushare import _core
 from jupyter_gpushare._core_testing import overflows
 
+from ..programs.iterations import TRAININGS, Bits, Iteration, bits, cnn, of_cnn
 from .conftest import MIB, SharedLane, in_child
-from .trainings import TRAININGS, Bits, Iteration, bits, cnn, of_cnn
 
 LARGE = MIB // 4  # floats in one MiB
 
@@ -24,6 +24,7 @@ LARGE = MIB // 4  # floats in one MiB
 # --- whole trainings ------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", TRAININGS)
 def test_training_is_the_same_bit_by_bit_and_soon_promotes_nothing(
     name: str, lane: SharedLane

@@ -304,6 +304,7 @@ assert Pager.page_in() == "" and model(torch.ones(1000)).sum().item() == expecte
     )
 
 
+@pytest.mark.system
 def test_a_child_that_is_forked_while_all_is_out_reads_its_tensors() -> None:
     alone(
         """
@@ -328,6 +329,7 @@ assert os.waitpid(child, 0)[1] == 0
     )
 
 
+@pytest.mark.system
 def test_forks_while_pages_move_are_whole() -> None:
     alone(
         """

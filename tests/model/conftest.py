@@ -1,9 +1,5 @@
-"""`make faults` tries many more orders of events than `make test`, and other ones each time, also
-where the environment variable CI has Hypothesis try the same ones again and again."""
-
 from hypothesis import Phase, settings
 
-settings.register_profile("faults", settings.get_profile("default"), max_examples=2000)
 # That a bug is found is enough, however long the way to it; the search ends with it. The rare ones
 # take more than a thousand examples, of which test_turns.py tries half as many as these.
 settings.register_profile(

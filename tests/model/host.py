@@ -33,30 +33,13 @@ from jupyter_gpushare.client import dispatch, end_of_wait, keeper, link, residen
 from jupyter_gpushare.client.memory import WholeProcess
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.errors import (
-    BrokerUnavailable,
-    GpuShareError,
-    ProtocolError,
-    UnknownSession,
-)
+from jupyter_gpushare.errors import BrokerUnavailable, GpuShareError, ProtocolError, UnknownSession
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import client
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import LaneMemory
-from jupyter_gpushare.wire.framing import (
-    Frames,
-    ToBroker,
-    decode_from_client,
-    encode,
-)
+from jupyter_gpushare.wire.framing import Frames, ToBroker, decode_from_client, encode
 from jupyter_gpushare.wire.handoff_slot import HandoffSlot
-from jupyter_gpushare.wire.messages import (
-    PROTOCOL,
-    Change,
-    Demand,
-    Hello,
-    Message,
-    SetPolicy,
-)
 
 from .lockstep import Lockstep, Process, Thread
 
@@ -78,7 +61,7 @@ OF_OURS = (ProtocolError, UnknownSession)  # but for these, which no user can ca
 class Kept(WholeProcess):
     """Memory of a known size, part of which may outlive an iteration."""
 
-    def __init__(self, demand: Demand) -> None:
+    def __init__(self, demand: m.Demand) -> None:
         super().__init__()
         self._demand = demand
         self.alive = 0  # bytes in the lane after an iteration
@@ -86,9 +69,9 @@ class Kept(WholeProcess):
         self.is_out = False
         self.disk_is_full = False  # so nothing can be paged out
 
-    def demand(self) -> Demand:
+    def demand(self) -> m.Demand:
         persistent = self._demand.persistent_bytes + self.alive
-        return Demand(persistent, self._demand.ephemeral_bytes, self._demand.measured)
+        return m.Demand(persistent, self._demand.ephemeral_bytes, self._demand.measured)
 
     def survivors(self) -> int:
         return self.alive
@@ -122,7 +105,7 @@ class Notebook(Process):
     """A process with a session. Its user does one thing after the other, in a cell or between
     cells; another thread may end sharing at any time."""
 
-    def __init__(self, host: Host, name: str, user: str, demand: Demand, weight: float) -> None:
+    def __init__(self, host: Host, name: str, user: str, demand: m.Demand, weight: float) -> None:
         super().__init__()
         self._host, self.user, self.name = host, user, name
         self.session = Session(host.settings, name=name, device="host", weight=weight)
@@ -300,13 +283,13 @@ class Line(Peer):
 
     # actions of the service
 
-    def send(self, *messages: Message) -> None:
+    def send(self, *messages: m.Message) -> None:
         self._to_tell.extend((encode(message), -1) for message in messages)
 
     def send_frame(self, frame: bytes) -> None:
         self._to_tell.append((frame, -1))
 
-    def send_with(self, message: Message, descriptor: int) -> None:
+    def send_with(self, message: m.Message, descriptor: int) -> None:
         self._to_tell.append((encode(message), os.dup(descriptor)))
 
     def is_alive(self) -> bool:
@@ -457,13 +440,13 @@ class Admin(Peer):
     def __init__(self, broker: Broker) -> None:
         self.user, self.uid, self.pid = "root", 0, 1
         self.is_owner = True
-        broker.service.handle(self, Hello(PROTOCOL), 0.0)
+        broker.service.handle(self, m.Hello(m.PROTOCOL), 0.0)
 
-    def send(self, *messages: Message) -> None: ...
+    def send(self, *messages: m.Message) -> None: ...
 
     def send_frame(self, frame: bytes) -> None: ...
 
-    def send_with(self, message: Message, descriptor: int) -> None: ...
+    def send_with(self, message: m.Message, descriptor: int) -> None: ...
 
     def is_alive(self) -> bool:
         return True
@@ -521,7 +504,7 @@ class Host:
 
     # --- starts and ends --------------------------------------------------------------------------
 
-    def open(self, name: str, user: str, demand: Demand, weight: float = 1.0) -> Notebook:
+    def open(self, name: str, user: str, demand: m.Demand, weight: float = 1.0) -> Notebook:
         notebook = Notebook(self, name, user, demand, weight)
         self.notebooks.append(notebook)
         notebook.opens()
@@ -579,7 +562,7 @@ class Host:
 
     def hear_admin(self, message: ToBroker, about: Notebook) -> None:
         assert self.broker is not None
-        if isinstance(message, SetPolicy) and message.running_lanes is not None:
+        if isinstance(message, m.SetPolicy) and message.running_lanes is not None:
             self.most_lanes = max(self.most_lanes, message.running_lanes or inf)
         if hasattr(message, "session"):
             message = replace(message, session=about.name)
@@ -726,10 +709,10 @@ class Host:
         self.settle()
         assert self.broker is not None
         if self.broker.scheduler.policy("host") not in FAIR:
-            self.broker.hear_admin(SetPolicy("fair"))
+            self.broker.hear_admin(m.SetPolicy("fair"))
         for notebook in self.here:
             notebook.memory.alive = 0
-            self.hear_admin(Change(paused=False, priority=0), notebook)
+            self.hear_admin(m.Change(paused=False, priority=0), notebook)
         self.exchange()
         waiting = self._waiting_with_room()
         for _ in range(ROUNDS):
@@ -757,7 +740,7 @@ class Host:
         self.settle()
         assert self.broker is not None
         for notebook in self.here:
-            self.hear_admin(Change(paused=False), notebook)
+            self.hear_admin(m.Change(paused=False), notebook)
         turns = len(self.here)
         while self.here:
             self.settle()

@@ -23,7 +23,8 @@ COPIED = ("csrc", "tests/cpp", "tests/fake_driver", "jupyter_gpushare")
 
 class Mutant(NamedTuple):
     """`before` occurs once in `file`, and `after` stands there instead. `found_by` is
-    test_orders.py where the search of test_turns.py comes upon it rarely."""
+    test_orders.py where an order of events is known that shows it, and the search of test_turns.py
+    comes upon it rarely or was not tried."""
 
     file: str
     before: str
@@ -95,6 +96,43 @@ MUTANTS = {
         "csrc/core/paging.cpp",
         "if (session.turn || state_.is_promised(session)) return",
         "if (session.turn) return",
+        "test_orders.py",
+    ),
+    "a turn that ends is granted to no session that waits": Mutant(
+        "csrc/core/scheduler.cpp",
+        "    finished.position.reset();\n  }\n  return pass(due);",
+        "    finished.position.reset();\n  }\n  return {};",
+        "test_orders.py",
+    ),
+    "a session takes a direct handoff of a broker that has ended": Mutant(
+        "jupyter_gpushare/wire/handoff_slot.py",
+        'key = secrets.token_hex(KEY_LENGTH // 2) if self.name else ""',
+        'key = "0" * KEY_LENGTH if self.name else ""',
+        "test_orders.py",
+    ),
+    "the broker gives away the memory of a session that it asks to page out": Mutant(
+        "csrc/core/pass.cpp",
+        "state_->residency.ask_to_leave(session.memory, plan.beneficiary, beneficiary);\n",
+        "state_->residency.ask_to_leave(session.memory, plan.beneficiary, beneficiary);\n"
+        "      state_->lanes.remove(number);\n",
+        "test_orders.py",
+    ),
+    "a cell that begins leaves the request to page out in force": Mutant(
+        "csrc/core/paging.cpp",
+        "residency.begin_cell(session.memory);\n  call_back(session);",
+        "residency.begin_cell(session.memory);\n  if (is_out(session)) call_back(session);",
+        "test_orders.py",
+    ),
+    "a session that has paged out as it waited is not paged in": Mutant(
+        "csrc/core/paging.cpp",
+        "if (session.busy || session.request) call_back(session);",
+        "if (session.busy) call_back(session);",
+        "test_orders.py",
+    ),
+    "a session that is named as a successor is evicted": Mutant(
+        "csrc/core/eviction.cpp",
+        "if (!named.contains(session.number) && goes_before(first, entry))",
+        "if (goes_before(first, entry))",
         "test_orders.py",
     ),
 }

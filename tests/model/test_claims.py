@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).resolve().parents[2]
 CPP = ROOT / "tests" / "cpp"
 CLAIMS = (ROOT / "csrc" / "claims" / "claims.h").read_text()
@@ -47,12 +49,6 @@ MUTANTS = {
         "std::max(most, Chunks{1})",
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def thorough(request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--hypothesis-profile") != "faults":
-        pytest.skip("`make faults` has it")
 
 
 def search(claims: str, folder: Path) -> int:

@@ -7,14 +7,9 @@ import pytest
 
 from .mutants import MUTANTS, changed_copy, run_model
 
-
-@pytest.fixture(autouse=True)
-def thorough(request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--hypothesis-profile") != "faults":
-        pytest.skip("`make faults` has it")
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1800)]
 
 
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("bug", MUTANTS)
 def test_the_model_finds_a_bug_that_was_put_in(bug: str) -> None:
     run = run_model(changed_copy(MUTANTS[bug]), MUTANTS[bug].found_by, "mutants")
@@ -22,8 +17,7 @@ def test_the_model_finds_a_bug_that_was_put_in(bug: str) -> None:
     assert "1 failed" in run.stdout, run.stdout
 
 
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("tests", ["test_turns.py", "test_orders.py"])
 def test_the_copy_without_a_bug_passes(tests: str) -> None:
-    run = run_model(changed_copy(None), tests, "default")
+    run = run_model(changed_copy(None), tests, "same")
     assert run.returncode == 0, run.stdout + run.stderr

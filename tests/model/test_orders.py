@@ -1,24 +1,18 @@
-"""Orders of events in which an error occurred once, each found by test_turns.py or turns.pml."""
+"""Orders of events in which an error occurred once, each found by a search over orders."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 import pytest
+from msgspec.structs import replace
 
-from jupyter_gpushare.wire.messages import (
-    Change,
-    Demand,
-    Evict,
-    GiveBack,
-    RenewKey,
-    Rest,
-)
+from jupyter_gpushare.wire import messages as m
 
 from .host import CAPACITY, MIB, Host, Line, Notebook
 
-DEMAND = Demand(10 * MIB, 20 * MIB, measured=True)
-LARGE = Demand(30 * MIB, 20 * MIB, measured=True)  # not for three
+DEMAND = m.Demand(10 * MIB, 20 * MIB, measured=True)
+LARGE = m.Demand(30 * MIB, 20 * MIB, measured=True)  # not for three
 
 
 @pytest.fixture
@@ -28,7 +22,7 @@ def host() -> Iterator[Host]:
     host.close()
 
 
-def opened(host: Host, *names: str, demand: Demand = DEMAND) -> list[Notebook]:
+def opened(host: Host, *names: str, demand: m.Demand = DEMAND) -> list[Notebook]:
     """All have had the lane, and so may get turns in it by direct handoff."""
     notebooks = [host.open(name, "user", demand) for name in names]
     for notebook in notebooks:
@@ -302,7 +296,7 @@ def test_the_refusal_of_a_report_is_no_answer_to_the_registration_after_it(host:
     before the broker has heard any of it."""
     (holder,) = opened(host, "holder")
     all_begin(host, holder)
-    notebook = host.open("large", "user", Demand(30 * MIB, 12 * MIB, measured=True))
+    notebook = host.open("large", "user", m.Demand(30 * MIB, 12 * MIB, measured=True))
     host.exchange()
     notebook.begins()
     host.exchange()
@@ -310,7 +304,7 @@ def test_the_refusal_of_a_report_is_no_answer_to_the_registration_after_it(host:
     holder.closes()
     host.settle()
     notebook.memory.alive = CAPACITY
-    line_of(host, notebook).send(GiveBack(), Rest())
+    line_of(host, notebook).send(m.GiveBack(), m.Rest())
     line_of(host, notebook).tell_all()
     while not notebook.session._link.rests:
         host.go_on(host.ready_threads()[0])
@@ -329,7 +323,7 @@ def heard(host: Host, notebook: Notebook) -> None:
 
 def told_to_rest(host: Host, notebook: Notebook) -> None:
     """Release it, as by an admin's rule for idle notebooks; the message is on its way."""
-    line_of(host, notebook).send(Rest())
+    line_of(host, notebook).send(m.Rest())
 
 
 def rests(host: Host, notebook: Notebook) -> None:
@@ -354,7 +348,7 @@ def all_is_well_after_its_next_cell(host: Host, notebook: Notebook) -> None:
 def test_a_released_session_takes_no_memory_that_it_was_given_before(host: Host) -> None:
     """Its memory is others' by then, and is not counted."""
     (notebook,) = opened(host, "notebook")
-    host.hear_admin(Evict(""), notebook)
+    host.hear_admin(m.Evict(""), notebook)
     host.exchange()
     told_to_rest(host, notebook)
     notebook.begins_between_cells()
@@ -369,20 +363,20 @@ def test_a_released_session_takes_no_memory_that_it_was_given_before(host: Host)
 
 
 @pytest.mark.parametrize("persistent", [0, 10])
-@pytest.mark.parametrize("late", [Evict(""), GiveBack(), RenewKey(), Rest()])
+@pytest.mark.parametrize("late", [m.Evict(""), m.GiveBack(), m.RenewKey(), m.Rest()])
 def test_a_message_to_a_session_from_before_its_release_is_of_no_effect(
-    host: Host, persistent: int, late: Evict | GiveBack | RenewKey | Rest
+    host: Host, persistent: int, late: m.Evict | m.GiveBack | m.RenewKey | m.Rest
 ) -> None:
     """Its answer would be refused, since the broker knows no such session; and that refusal would
     end its next cell."""
-    notebook = host.open("notebook", "user", Demand(persistent * MIB, 20 * MIB, measured=True))
+    notebook = host.open("notebook", "user", m.Demand(persistent * MIB, 20 * MIB, measured=True))
     host.exchange()
     notebook.begins()
     host.exchange()
     notebook.leaves()
     host.exchange()
     told_to_rest(host, notebook)
-    if not isinstance(late, Evict):
+    if not isinstance(late, m.Evict):
         line_of(host, notebook).send(late)
     elif persistent:  # or there is nothing to page out
         host.hear_admin(late, notebook)
@@ -455,13 +449,13 @@ def test_a_session_that_is_out_stays_out_when_it_is_asked_once_more(host: Host) 
     """A cell that came and went cancels the first request, as far as the broker knows. The second
     one must not fail, which would bring all back in."""
     (notebook,) = opened(host, "notebook")
-    host.hear_admin(Evict(""), notebook)
+    host.hear_admin(m.Evict(""), notebook)
     for begins_or_ends in (notebook.session.cell_begins, notebook.session.cell_ends):
         notebook.does(begins_or_ends)
         assert notebook.main is not None
         host.go_on(notebook.main)
     heard(host, notebook)
-    host.hear_admin(Evict(""), notebook)
+    host.hear_admin(m.Evict(""), notebook)
     line_of(host, notebook).tell()
     for thread in host.ready_threads():
         host.go_on(thread)
@@ -489,9 +483,9 @@ def told_so_far(host: Host, notebook: Notebook) -> None:
 def out_and_first_to_come_back(host: Host) -> Notebook:
     """Its memory has no room beside that of two others."""
     (third,) = opened(host, "third", demand=LARGE)
-    host.hear_admin(Evict(""), third)
+    host.hear_admin(m.Evict(""), third)
     host.exchange()
-    host.hear_admin(Change(priority=1), third)
+    host.hear_admin(m.Change(priority=1), third)
     return third
 
 
@@ -505,7 +499,7 @@ def test_an_answer_from_before_its_memory_came_back_does_not_count(host: Host) -
     holder, notebook = opened(host, "holder", "notebook", demand=LARGE)
     all_begin(host, holder)
     line = line_of(host, notebook)
-    host.hear_admin(Evict(""), notebook)
+    host.hear_admin(m.Evict(""), notebook)
     asks_between_cells(host, notebook)
     notebook.is_interrupted()
     told_so_far(host, notebook)
@@ -513,7 +507,7 @@ def test_an_answer_from_before_its_memory_came_back_does_not_count(host: Host) -
     assert line.has_said
     for _ in range(2):  # the request, and its end
         host.hear(line)
-    host.hear_admin(Evict(""), notebook)
+    host.hear_admin(m.Evict(""), notebook)
     heard(host, notebook)
     asks_between_cells(host, notebook)
     heard(host, notebook)
@@ -585,4 +579,60 @@ def test_a_session_that_was_asked_to_page_out_before_its_turn_stays_in_during_it
     host.check()
     host.settle()
     host.check()
+    host.check_agreement()
+
+
+def test_a_session_that_is_named_as_a_successor_is_not_asked_to_page_out(host: Host) -> None:
+    """Its turn may have begun by a handoff, and then it does not answer."""
+    host.settings = replace(host.settings, page_waiting=True, aging_seconds=0.0)
+    host.begin_with("fair", 1)
+    third = out_and_first_to_come_back(host)
+    holder, successor = opened(host, "holder", "successor", demand=LARGE)
+    all_begin(host, holder)
+    asks_between_cells(host, successor)
+    heard(host, successor)
+    host.pass_time(1.0)
+    line_of(host, holder).tell_all()
+    third.begins()
+    host.exchange(third)
+    holder.begins()
+    for handing_on in (holder, successor):
+        assert handing_on.main is not None
+        host.go_on(handing_on.main)
+    heard(host, holder)
+    assert successor.session.holding
+    host.check()
+    host.settle()
+    host.check_agreement()
+
+
+def test_a_cell_that_begins_ends_the_request_to_page_out(host: Host) -> None:
+    """It finds the request in its cell, and does not answer."""
+    (notebook,) = opened(host, "notebook")
+    host.hear_admin(m.Evict(""), notebook)
+    notebook.does(notebook.session.cell_begins)
+    assert notebook.main is not None
+    host.go_on(notebook.main)
+    heard(host, notebook)
+    host.check()
+    host.settle()
+    assert not notebook.memory.is_out
+
+
+def test_a_session_that_has_paged_out_as_it_waited_wants_to_come_back(host: Host) -> None:
+    """It was asked before the broker heard that a thread of it waits for a turn, and another
+    session has its room."""
+    third = out_and_first_to_come_back(host)
+    holder, waiter = opened(host, "holder", "waiter", demand=LARGE)
+    (successor,) = opened(host, "successor")
+    all_begin(host, holder, successor)
+    third.begins()
+    host.exchange(third)
+    asks_between_cells(host, waiter)
+    told_so_far(host, waiter)
+    assert waiter.memory.is_out
+    heard(host, waiter)
+    host.check()
+    host.exchange(third)
+    host.settle()
     host.check_agreement()

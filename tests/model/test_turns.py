@@ -15,26 +15,10 @@ from collections.abc import Callable, Sequence
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.wire.messages import (
-    Cancel,
-    Change,
-    Demand,
-    Evict,
-    GiveBack,
-    Preempt,
-    RenewKey,
-    Rest,
-    SetPolicy,
-)
+from jupyter_gpushare.wire import messages as m
 
 from .host import MIB, WAYS, Host, Line, Notebook
 
@@ -43,7 +27,7 @@ Beginning = Callable[[Host, Notebook], None]
 MOST = 5  # notebooks at a time
 picks = st.integers(0, 59)  # the index among those that can: 60 divides by 1 to 6
 POLICIES = [name for name, _ in _core.policies()]
-Ask = SetPolicy | Change | Preempt | Cancel | Evict
+Ask = m.SetPolicy | m.Change | m.Preempt | m.Cancel | m.Evict
 LANES = (1, 2, 0)  # that run at once; 0: as the policy says
 
 
@@ -56,18 +40,18 @@ def is_idle(host: Host, notebook: Notebook) -> None:
 
 
 def is_out(host: Host, notebook: Notebook) -> None:
-    host.hear_admin(Evict(""), notebook)
+    host.hear_admin(m.Evict(""), notebook)
 
 
 def is_out_and_first(host: Host, notebook: Notebook) -> None:
     is_out(host, notebook)
-    host.hear_admin(Change(priority=1), notebook)
+    host.hear_admin(m.Change(priority=1), notebook)
 
 
 def rests(host: Host, notebook: Notebook) -> None:
     for line in host.lines:
         if line.notebook is notebook:
-            line.send(Rest())
+            line.send(m.Rest())
 
 
 BEGINNINGS = (*[computes] * 4, is_idle, is_out, is_out_and_first, rests)
@@ -142,7 +126,7 @@ class Turns(RuleBasedStateMachine):
     )
     def opens(self, user: str, persistent: int, ephemeral: int, weight: float) -> None:
         self.opened += 1
-        demand = Demand(persistent * MIB, ephemeral * MIB, measured=True)
+        demand = m.Demand(persistent * MIB, ephemeral * MIB, measured=True)
         self.host.open(f"{user}{self.opened}", user, demand, weight)
 
     @precondition(lambda self: self.able("is_free"))
@@ -199,14 +183,14 @@ class Turns(RuleBasedStateMachine):
         pick=picks,
         what=st.sampled_from(
             [
-                *map(SetPolicy, POLICIES),
-                *(SetPolicy(running_lanes=lanes) for lanes in LANES),
-                *(Change(weight=weight) for weight in (0.5, 2.0)),
-                *(Change(priority=priority) for priority in (0, 0, 1)),
-                *(Change(paused=paused) for paused in (True, False, False)),
-                Preempt(""),
-                Cancel(""),
-                Evict(""),
+                *map(m.SetPolicy, POLICIES),
+                *(m.SetPolicy(running_lanes=lanes) for lanes in LANES),
+                *(m.Change(weight=weight) for weight in (0.5, 2.0)),
+                *(m.Change(priority=priority) for priority in (0, 0, 1)),
+                *(m.Change(paused=paused) for paused in (True, False, False)),
+                m.Preempt(""),
+                m.Cancel(""),
+                m.Evict(""),
             ]
         ),
     )
@@ -268,9 +252,11 @@ class Turns(RuleBasedStateMachine):
     @precondition(lambda self: self.registered())
     @rule(
         pick=picks,
-        what=st.lists(st.sampled_from([Rest(), GiveBack(), RenewKey()]), min_size=1, max_size=2),
+        what=st.lists(
+            st.sampled_from([m.Rest(), m.GiveBack(), m.RenewKey()]), min_size=1, max_size=2
+        ),
     )
-    def a_session_is_told(self, pick: int, what: list[Rest | GiveBack | RenewKey]) -> None:
+    def a_session_is_told(self, pick: int, what: list[m.Rest | m.GiveBack | m.RenewKey]) -> None:
         """Apply an admin's rules for idle notebooks, or let a session leave its trust domain."""
         lines = self.registered()
         lines[pick % len(lines)].send(*what)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from jupyter_gpushare_server import _unload_jupyter_server_extension
 from jupyter_gpushare_server.app import GpuShareExtension
+from jupyter_gpushare_server.audit import CHANGE, POLICY, SESSION
 from jupyter_gpushare_server.feed import State
 from tornado.httpclient import HTTPResponse
 
@@ -29,6 +30,11 @@ NOBODY = 65534
 def extension_config() -> dict[str, Any]:
     """Traits of the extension; tests override it."""
     return {}
+
+
+@pytest.fixture
+def only_looks(extension_config: dict[str, Any]) -> None:
+    extension_config["start_broker"] = False
 
 
 @pytest.fixture
@@ -117,6 +123,19 @@ def api(jp_fetch: Callable[..., Awaitable[HTTPResponse]], extension: GpuShareExt
         return answer.code, json.loads(answer.body)
 
     return api
+
+
+@pytest.fixture
+def events(jp_serverapp: Any, extension: Any) -> list[tuple[str, dict[str, Any]]]:
+    """All events of the extension, as (schema, data)."""
+    heard: list[tuple[str, dict[str, Any]]] = []
+
+    async def listen(logger: Any, schema_id: str, data: dict[str, Any]) -> None:
+        heard.append((schema_id, data))
+
+    for schema in (SESSION, POLICY, CHANGE):
+        jp_serverapp.event_logger.add_listener(schema_id=schema, listener=listen)
+    return heard
 
 
 @pytest.fixture

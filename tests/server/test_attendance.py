@@ -6,23 +6,18 @@ from typing import Any
 
 from jupyter_gpushare_server.attendance import EMPTY, RETURN_SECONDS, Attendance
 
-from jupyter_gpushare.wire.snapshot import (
-    BrokerView,
-    DeviceView,
-    SessionView,
-    Snapshot,
-)
+from jupyter_gpushare.wire import snapshot as s
 
 STARTED = 1000.0
 
 
-def session(name: str) -> SessionView:
-    fields: dict[str, Any] = dict.fromkeys(SessionView.__struct_fields__)
-    return SessionView(**{**fields, "id": name, "name": name, "user": "u", "device_seconds": 2.0})
+def session(name: str) -> s.SessionView:
+    fields: dict[str, Any] = dict.fromkeys(s.SessionView.__struct_fields__)
+    return s.SessionView(**{**fields, "id": name, "name": name, "user": "u", "device_seconds": 2.0})
 
 
-def snapshot(*names: str, started: float = STARTED) -> Snapshot:
-    device = DeviceView(
+def snapshot(*names: str, started: float = STARTED) -> s.Snapshot:
+    device = s.DeviceView(
         name="host",
         capacity_bytes=0,
         persistent_bytes=0,
@@ -31,7 +26,7 @@ def snapshot(*names: str, started: float = STARTED) -> Snapshot:
         lanes=[],
         sessions=[session(name) for name in names],
     )
-    return Snapshot("", BrokerView(1, 1, started), "fair", [], 0, [device])
+    return s.Snapshot("", s.BrokerView(1, 1, started), "fair", [], 0, [device])
 
 
 def change(attendance: Attendance) -> tuple[list[str], list[str]]:

@@ -4,21 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from jupyter_gpushare_server.audit import CHANGE, POLICY, SESSION
-
-
-@pytest.fixture
-def events(jp_serverapp: Any, extension: Any) -> list[tuple[str, dict[str, Any]]]:
-    """All events of the extension, as (schema, data)."""
-    heard: list[tuple[str, dict[str, Any]]] = []
-
-    async def listen(logger: Any, schema_id: str, data: dict[str, Any]) -> None:
-        heard.append((schema_id, data))
-
-    for schema in (SESSION, POLICY, CHANGE):
-        jp_serverapp.event_logger.add_listener(schema_id=schema, listener=listen)
-    return heard
 
 
 async def test_a_session_that_joins_or_leaves_is_noted(

@@ -23,11 +23,6 @@ from jupyter_gpushare.wire.messages import Error
 from jupyter_gpushare.wire.snapshot import Snapshot
 
 
-@pytest.fixture
-def only_looks(extension_config: dict[str, Any]) -> None:
-    extension_config["start_broker"] = False
-
-
 async def kind(events: Any) -> str:
     """Wait for the next state."""
     while (message := json.loads(await events.read_message()))["type"] == "Viewer":

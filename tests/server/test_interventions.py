@@ -12,11 +12,7 @@ import pytest
 from jupyter_gpushare_server.audit import INTERVENTION
 
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import (
-    Demand,
-    Grant,
-    Request,
-)
+from jupyter_gpushare.wire.messages import Demand, Grant, Request
 
 pytestmark = pytest.mark.system
 

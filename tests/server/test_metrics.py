@@ -14,13 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from jupyter_gpushare.broker.accounting.ledger import Counted, Ledger
 from jupyter_gpushare.settings import Settings, accounts_path
-from jupyter_gpushare.wire.messages import (
-    Demand,
-    Open,
-    Request,
-    Rests,
-    SqueezeOption,
-)
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.snapshot import Snapshot
 
 Samples = dict[tuple[str, str], float]
@@ -43,9 +37,9 @@ def scrape(jp_fetch: Any, extension: Any) -> Any:
 
 
 async def test_the_snapshot_is_at_metrics(scrape: Any, join: Any, shown: Any) -> None:
-    alice = await join("alice", demand=Demand(3000, 500, True))
-    await join("bob", demand=Demand(1000, 2000, True))
-    alice.send(Request(1))
+    alice = await join("alice", demand=m.Demand(3000, 500, True))
+    await join("bob", demand=m.Demand(1000, 2000, True))
+    alice.send(m.Request(1))
     state = await shown(
         lambda state: any(view.state == "running" for view in state.devices[0].sessions)
     )
@@ -73,8 +67,8 @@ async def test_the_snapshot_is_at_metrics(scrape: Any, join: Any, shown: Any) ->
 
 
 async def test_a_notebook_that_is_squeezed_is_counted(scrape: Any, join: Any, shown: Any) -> None:
-    options = SqueezeOption(1 << 50, 1.0), SqueezeOption(1000, 1.2)  # more than any host has
-    await join("alice", demand=Demand(3000, 1 << 50, True, options))
+    options = m.SqueezeOption(1 << 50, 1.0), m.SqueezeOption(1000, 1.2)  # more than any host has
+    await join("alice", demand=m.Demand(3000, 1 << 50, True, options))
     await shown(lambda state: bool(state.devices[0].sessions))
     assert (await scrape())["gpushare_squeezed", "host"] == 1
 
@@ -106,18 +100,13 @@ async def test_a_released_session_is_counted_once_when_it_comes_back(
 ) -> None:
     alice = await join("alice", device_seconds=12.5, busy=False)
     (user,) = [view.user for view in (await shown(lambda state: True)).devices[0].sessions]
-    alice.send(Rests(0))
+    alice.send(m.Rests(0))
     await shown(lambda state: state.devices[0].resting)
     assert (await scrape())["gpushare_device_seconds_total", user] == 12.5
     assert (await scrape())["gpushare_resting", "host"] == 1
-    alice.send(Open("alice", "alice", "host", device_seconds=12.5))
+    alice.send(m.Open("alice", "alice", "host", device_seconds=12.5))
     await shown(lambda state: state.devices[0].sessions)
     assert (await scrape())["gpushare_device_seconds_total", user] == 12.5
-
-
-@pytest.fixture
-def only_looks(extension_config: dict[str, Any]) -> None:
-    extension_config["start_broker"] = False
 
 
 async def test_a_broker_that_is_away_is_down_and_has_no_memory(

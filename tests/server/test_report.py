@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.wire.messages import (
-    Demand,
-    Request,
-)
+from jupyter_gpushare.wire.messages import Demand, Request
 
 from ..refusals import is_one_plain_sentence
 

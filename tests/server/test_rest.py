@@ -11,14 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from jupyter_gpushare.wire.messages import (
-    Demand,
-    Grant,
-    PageOut,
-    Request,
-    Withdraw,
-    Yield,
-)
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.snapshot import Snapshot
 
 from ..polling import next_of
@@ -34,7 +27,7 @@ async def test_the_state_is_the_snapshot_of_the_broker(api: Any, join: Any, look
 
 
 async def test_sessions_name_their_device(api: Any, join: Any) -> None:
-    await join("alice", demand=Demand(1000, 500, True))
+    await join("alice", demand=m.Demand(1000, 500, True))
     await join("bob")
     status, body = await api("sessions")
     assert status == 200
@@ -89,22 +82,18 @@ async def test_an_unknown_session_is_404(api: Any, found: Any) -> None:
     assert "nobody" in body["message"]
 
 
-async def test_the_policy_can_be_read_and_chosen(api: Any, found: Any, look: Any) -> None:
+async def test_the_policy_can_be_read_and_chosen_in_either_case(
+    api: Any, found: Any, look: Any
+) -> None:
     await found()
     status, before = await api("policy")
     assert status == 200
     assert before["policy"] == "fair"
     assert "srtf" in [policy["name"] for policy in before["policies"]]
-    status, after = await api("policy", method="PUT", body={"policy": "srtf", "running_lanes": 2})
+    status, after = await api("policy", method="PUT", body={"policy": "SRTF", "running_lanes": 2})
     assert status == 200
     assert (after["policy"], after["running_lanes"]["host"]) == ("srtf", 2)
     assert look().policy == "srtf"
-
-
-async def test_the_case_of_a_policy_does_not_count(api: Any, found: Any, look: Any) -> None:
-    await found()
-    _, after = await api("policy", method="PUT", body={"policy": "FIFO"})
-    assert (after["policy"], look().policy) == ("fifo", "fifo")
 
 
 async def test_an_unknown_policy_is_refused_and_changes_nothing(
@@ -120,11 +109,11 @@ async def test_an_unknown_policy_is_refused_and_changes_nothing(
 async def test_a_waiting_session_is_shown_with_its_queue_position_and_reason(
     api: Any, join: Any, shown: Any
 ) -> None:
-    demand = Demand(1000, 500, True)
+    demand = m.Demand(1000, 500, True)
     alice, bob = await join("alice", demand=demand), await join("bob", demand=demand)
-    alice.send(Request(1))
+    alice.send(m.Request(1))
     alice.receive()
-    bob.send(Request(1))
+    bob.send(m.Request(1))
     await shown(
         lambda state: any(view.position == 1 for view in state.devices[0].sessions),
     )
@@ -139,32 +128,32 @@ async def test_a_waiting_session_is_shown_with_its_queue_position_and_reason(
 
 
 async def test_a_holder_is_asked_to_yield(api: Any, join: Any, shown: Any) -> None:
-    alice = await join("alice", demand=Demand(1000, 500, True))
-    alice.send(Request(1))
+    alice = await join("alice", demand=m.Demand(1000, 500, True))
+    alice.send(m.Request(1))
     await shown(lambda state: state.devices[0].sessions[0].state == "running")
     status, body = await api("sessions", "alice", "asks", method="POST", body={"ask": "yield"})
     assert (status, body["name"]) == (200, "alice")
-    assert await asyncio.to_thread(next_of, alice, Yield) == Yield(1)
+    assert await asyncio.to_thread(next_of, alice, m.Yield) == m.Yield(1)
 
 
 async def test_an_idle_notebook_is_asked_to_page_out(api: Any, join: Any) -> None:
-    alice = await join("alice", demand=Demand(1000, 500, True), busy=False)
+    alice = await join("alice", demand=m.Demand(1000, 500, True), busy=False)
     status, _ = await api("sessions", "alice", "asks", method="POST", body={"ask": "page_out"})
     assert status == 200
-    assert await asyncio.to_thread(next_of, alice, PageOut) == PageOut()
+    assert await asyncio.to_thread(next_of, alice, m.PageOut) == m.PageOut()
 
 
 async def test_a_wait_is_cancelled(api: Any, join: Any, shown: Any) -> None:
-    demand = Demand(1000, 500, True)
+    demand = m.Demand(1000, 500, True)
     alice, bob = await join("alice", demand=demand), await join("bob", demand=demand)
-    alice.send(Request(1))
-    next_of(alice, Grant)
-    bob.send(Request(1))
+    alice.send(m.Request(1))
+    next_of(alice, m.Grant)
+    bob.send(m.Request(1))
     await shown(lambda state: any(view.position for view in state.devices[0].sessions))
     status, _ = await api("sessions", "bob", "asks", method="POST", body={"ask": "cancel"})
     assert status == 200
-    withdraw = await asyncio.to_thread(next_of, bob, Withdraw)
-    assert isinstance(withdraw, Withdraw)
+    withdraw = await asyncio.to_thread(next_of, bob, m.Withdraw)
+    assert isinstance(withdraw, m.Withdraw)
     assert withdraw.turn == 1
 
 
@@ -199,8 +188,8 @@ async def test_the_viewers_kernels_are_named_with_their_processes(
 async def test_a_state_that_is_asked_for_late_has_aged(
     api: Any, join: Any, shown: Any, extension: Any
 ) -> None:
-    alice = await join("alice", demand=Demand(1000, 500, True))
-    alice.send(Request(1))
+    alice = await join("alice", demand=m.Demand(1000, 500, True))
+    alice.send(m.Request(1))
     await shown(lambda state: state.devices[0].sessions[0].state == "running")
     extension.feed._came -= 100.0  # as if it had come that long ago
     _, body = await api("state")

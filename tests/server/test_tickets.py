@@ -23,14 +23,8 @@ from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire import credentials
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import (
-    PROTOCOL,
-    Demand,
-    Hello,
-    Open,
-    Wait,
-)
 from jupyter_gpushare.wire.snapshot import Snapshot
 
 from ..polling import TIMEOUT_SECONDS, until
@@ -133,7 +127,7 @@ async def test_while_the_broker_is_away_there_are_no_tickets_and_then_there_are(
     hub_broker: Any, kernel: Enter
 ) -> None:
     def asked() -> str:
-        return credentials.with_ticket(Hello(PROTOCOL), load()).ticket
+        return credentials.with_ticket(m.Hello(m.PROTOCOL), load()).ticket
 
     assert await asyncio.to_thread(asked)
     hub_broker.stop()
@@ -306,7 +300,7 @@ async def test_a_server_that_goes_leaves_its_kernels_connected(
     kernel: Enter, extension: Any, hub_broker: Any, hub: Any
 ) -> None:
     client = await asyncio.to_thread(kernel)
-    client.ask(Open(id="a", name="a", device="host", demand=Demand(1, 1, measured=True)))
+    client.ask(m.Open(id="a", name="a", device="host", demand=m.Demand(1, 1, measured=True)))
     await extension.unload()
     with hub_broker.connect(token=hub.user("bob")) as bob:
         assert [view.user for view in bob.look().devices[0].sessions] == ["ada"]
@@ -325,7 +319,7 @@ async def test_while_its_server_is_away_a_notebook_computes_and_then_comes_back(
         place = Path(os.environ["JUPYTER_GPUSHARE_TICKET_SOCKET"])
         place.rename(away := place.with_name("away"))
         hub_broker.restart()
-        told: queue.Queue[Wait | None] = queue.Queue()
+        told: queue.Queue[m.Wait | None] = queue.Queue()
         session.on_wait = told.put
         for _ in range(5):
             session.boundary()

@@ -12,18 +12,9 @@ import pytest
 
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.wire import framing, messages
+from jupyter_gpushare.wire import framing
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.framing import ToBroker
-from jupyter_gpushare.wire.messages import (
-    PROTOCOL,
-    Hello,
-    Open,
-    Opened,
-    PagedOut,
-    PageOut,
-    StaysIn,
-    Welcome,
-)
 
 SECONDS = 60.0
 
@@ -41,21 +32,21 @@ class Script:
         self._thread.start()
 
     def _run(self) -> None:
-        for pieces in ((), (PageOut(),)):
+        for pieces in ((), (m.PageOut(),)):
             connection, _ = self._listener.accept()
             with connection:
                 for message in heard(connection):
-                    if isinstance(message, Hello):
-                        connection.sendall(framing.encode(Welcome(PROTOCOL, "test", 1)))
-                    elif isinstance(message, Open):
-                        answers = (Opened(message.id, "host", 1 << 30), *pieces)
+                    if isinstance(message, m.Hello):
+                        connection.sendall(framing.encode(m.Welcome(m.PROTOCOL, "test", 1)))
+                    elif isinstance(message, m.Open):
+                        answers = (m.Opened(message.id, "host", 1 << 30), *pieces)
                         connection.sendall(b"".join(map(framing.encode, answers)))
-                    elif isinstance(message, messages.Busy):
+                    elif isinstance(message, m.Busy):
                         break  # the connection is lost
-                    elif isinstance(message, (PagedOut, StaysIn)):
+                    elif isinstance(message, (m.PagedOut, m.StaysIn)):
                         self.is_answered.set()
-                    elif isinstance(message, messages.Close):
-                        connection.sendall(framing.encode(messages.Done()))
+                    elif isinstance(message, m.Close):
+                        connection.sendall(framing.encode(m.Done()))
 
     def close(self) -> None:
         self._listener.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,12 +17,10 @@ from jupyter_gpushare.errors import ProtocolError, UnknownDevice
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Opened
-from jupyter_gpushare.wire.snapshot import (
-    SessionView,
-    Snapshot,
-)
+from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
-from .test_session import Process, overlaps
+from .conftest import Process
+from .test_session import overlaps
 
 if TYPE_CHECKING:
     from ..conftest import FakeGpus
@@ -51,18 +49,9 @@ print(json.dumps({"held": held, "iterations": session.iterations, "visible": vis
 
 
 @pytest.fixture
-def run(gpus: FakeGpus, settings: Settings) -> Iterator[Callable[..., Process]]:
+def run(gpus: FakeGpus, run: Callable[..., Process]) -> Callable[..., Process]:
     gpus.say(*THREE)
-    processes = []
-
-    def run(*arguments: object) -> Process:
-        processes.append(Process(TURNS, *arguments))
-        return processes[-1]
-
-    yield run
-    for process in processes:
-        if process.popen.poll() is None:
-            process.kill()
+    return partial(run, TURNS)
 
 
 @pytest.fixture

@@ -12,18 +12,9 @@ from jupyter_gpushare_kernel.sentences import begun
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.errors import UnknownDevice
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import (
-    Demand,
-    Grant,
-    Open,
-    Request,
-    Wait,
-)
-from jupyter_gpushare.wire.snapshot import (
-    SessionView,
-    Snapshot,
-)
+from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
 if TYPE_CHECKING:
     from ..conftest import FakeGpus
@@ -97,16 +88,16 @@ def test_a_session_that_waits_for_unmanaged_memory_is_told_so_and_has_it_afterwa
     gpus: FakeGpus, settings: Settings
 ) -> None:
     gpus.say(TWO[0], f"process 1 {16 << 30}")
-    demand = Demand(1 << 30, 1 << 30, measured=True)
+    demand = m.Demand(1 << 30, 1 << 30, measured=True)
     with Client.connect(settings, "tests") as client:
-        client.ask(Open("a", "a.ipynb", "cuda:0", demand=demand))
-        client.send(Request(1))
+        client.ask(m.Open("a", "a.ipynb", "cuda:0", demand=demand))
+        client.send(m.Request(1))
         wait = client.receive()
-        assert isinstance(wait, Wait)
+        assert isinstance(wait, m.Wait)
         assert wait.reason == (
             "waits for memory: needs 2.0 GiB, 0 B are free, 16.0 GiB are unmanaged memory"
         )
         gpus.say(TWO[0])
-        while isinstance(news := client.receive(), Wait):
+        while isinstance(news := client.receive(), m.Wait):
             pass
-        assert isinstance(news, Grant)
+        assert isinstance(news, m.Grant)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import pwd
 import re
 import select
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,20 +22,12 @@ import jupyter_gpushare as gpushare
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.errors import BrokerUnavailable, DoesNotFit
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.handoff_slot import write_handoff_token
-from jupyter_gpushare.wire.messages import (
-    KEY_LENGTH,
-    Cancel,
-    Change,
-    Demand,
-    Finish,
-    Grant,
-    Open,
-    Request,
-    Wait,
-)
 from jupyter_gpushare.wire.snapshot import SessionView
+
+from .conftest import Process
 
 TRAIN = """
 import json, sys, time
@@ -56,52 +45,6 @@ with gpushare.session(name=name) as session:
             print("training", flush=True)
 print(json.dumps({"held": held, "iterations": session.iterations}))
 """
-
-
-class Process:
-    """A Python program in a process of its own, as a user's script would be."""
-
-    def __init__(self, program: str, *arguments: object) -> None:
-        self.popen = subprocess.Popen(
-            [sys.executable, "-c", program, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd="/",
-        )
-
-    def line(self) -> str:
-        assert self.popen.stdout is not None
-        return self.popen.stdout.readline().strip()
-
-    def result(self) -> dict[str, object]:
-        """Return the JSON of its last line. Not by `communicate`, which misses lines that `line`
-        has read ahead."""
-        assert self.popen.stdout is not None
-        assert self.popen.stderr is not None
-        out, err = self.popen.stdout.read(), self.popen.stderr.read()
-        assert self.popen.wait(timeout=240) == 0, err
-        assert "Traceback" not in err
-        return dict(json.loads(out.splitlines()[-1]))
-
-    def kill(self) -> None:
-        self.popen.kill()
-        self.popen.communicate()
-
-
-@pytest.fixture
-def run(settings: Settings) -> Iterator[Callable[..., Process]]:
-    processes = []
-
-    def run(program: str, *arguments: object) -> Process:
-        processes.append(Process(program, *arguments))
-        return processes[-1]
-
-    yield run
-    for process in processes:
-        if process.popen.poll() is None:
-            process.kill()
 
 
 def overlaps(results: list[dict[str, object]]) -> int:
@@ -200,11 +143,11 @@ def test_a_holder_that_registers_again_says_how_far_its_turn_is_squeezed(
 ) -> None:
     session = opened("squeezed")
     session.enter()
-    session._dispatch.take(Grant(session._turn.number, 0, squeezed_bytes=7))
+    session._dispatch.take(m.Grant(session._turn.number, 0, squeezed_bytes=7))
     assert session._registration.message().squeezed_bytes == 7
-    session._dispatch.take(Grant(session._turn.number, 0))
+    session._dispatch.take(m.Grant(session._turn.number, 0))
     assert session._registration.message().squeezed_bytes == 0
-    session._dispatch.take(Grant(session._turn.number, 0, squeezed_bytes=7))
+    session._dispatch.take(m.Grant(session._turn.number, 0, squeezed_bytes=7))
     session.leave()
     session.cell_ends()
     assert session._registration.message().squeezed_bytes == 0
@@ -226,8 +169,8 @@ def test_without_any_available_broker_the_reason_is_reported(
 def holder(settings: Settings) -> Iterator[Client]:
     """A session that holds the turn of the only lane."""
     client = Client.connect(settings, "tests")
-    client.ask(Open(id="holder", name="holder.ipynb", demand=Demand(1, 1, measured=True)))
-    client.send(Request(1))
+    client.ask(m.Open(id="holder", name="holder.ipynb", demand=m.Demand(1, 1, measured=True)))
+    client.send(m.Request(1))
     client.receive()
     yield client
     client.close()
@@ -274,12 +217,12 @@ def test_a_wait_that_is_cancelled_fails_with_the_user_and_the_next_one_is_new(
 ) -> None:
     waiter = run(CANCELLED)
     assert waiter.line() == "waits"
-    holder.ask(Cancel(sessions()["waiter"].id))
+    holder.ask(m.Cancel(sessions()["waiter"].id))
     while (line := waiter.line()) == "waits":
         pass
     user = pwd.getpwuid(os.getuid()).pw_name
     assert re.fullmatch(f"{user} cancelled this cell's wait for the device after .* s False", line)
-    holder.send(Finish(1))
+    holder.send(m.Finish(1))
     assert waiter.line() == "granted True"
 
 
@@ -314,12 +257,12 @@ def test_a_cancellation_that_comes_after_the_wait_does_not_end_the_next_one(
 ) -> None:
     waiter = run(CANCELLED_TOO_LATE)
     assert waiter.line() == "asleep"
-    holder.ask(Cancel(sessions()["waiter"].id))
+    holder.ask(m.Cancel(sessions()["waiter"].id))
     assert waiter.popen.stdin is not None
     waiter.popen.stdin.write("\n")
     waiter.popen.stdin.flush()
     assert waiter.line() == "interrupted"
-    holder.send(Finish(1))
+    holder.send(m.Finish(1))
     assert waiter.line() == "granted True"
 
 
@@ -331,7 +274,7 @@ def test_an_interrupt_ends_the_wait_and_withdraws_the_request(
     waiter = run(INTERRUPTED)
     assert waiter.line() == "interrupted False"
     assert sessions()["waiter"].state == "idle"
-    holder.send(Finish(1))
+    holder.send(m.Finish(1))
     assert waiter.popen.stdin is not None
     waiter.popen.stdin.write("\n")
     waiter.popen.stdin.flush()
@@ -341,17 +284,17 @@ def test_an_interrupt_ends_the_wait_and_withdraws_the_request(
 def test_a_wait_is_explained_and_its_end_is_told(
     opened: Callable[..., Session], holder: Client
 ) -> None:
-    heard: list[Wait | None] = []
+    heard: list[m.Wait | None] = []
     session = opened("waiter")
 
-    def on_wait(wait: Wait | None) -> None:
+    def on_wait(wait: m.Wait | None) -> None:
         heard.append(wait)
         if wait is not None:
-            holder.send(Finish(1))
+            holder.send(m.Finish(1))
 
     session.on_wait = on_wait
     session.enter()
-    assert isinstance(heard[0], Wait)
+    assert isinstance(heard[0], m.Wait)
     assert "holder.ipynb" in heard[0].reason
     assert heard[-1] is None
     assert session.waited_seconds > 0
@@ -364,7 +307,7 @@ def test_a_thread_may_wait_while_another_looks(
     session = opened("threads")
     thread = threading.Thread(target=session.enter)
     thread.start()
-    holder.send(Finish(1))
+    holder.send(m.Finish(1))
     thread.join()
     assert session.holding
     session.close()
@@ -392,10 +335,10 @@ def test_the_end_of_a_cell_reports_what_a_context_switch_left_unreported(
     rare = msgspec.structs.replace(settings, quantum_seconds=1e-6, report_seconds=60.0)
     session = opened("ours", rare)
     with Client.connect(rare) as other:
-        other.ask(Open(id="other", name="other", demand=Demand(1, 1, measured=True)))
+        other.ask(m.Open(id="other", name="other", demand=m.Demand(1, 1, measured=True)))
         session.enter()
         session.boundary()
-        other.send(Request(1))
+        other.send(m.Request(1))
         while session.holding:
             session.boundary()
         session.leave()
@@ -453,7 +396,7 @@ def test_a_paused_session_waits_until_it_is_resumed(
     waiting.wait()
     assert not session.holding
     with Client.connect(settings) as other:
-        other.ask(Change(session.id, paused=False))
+        other.ask(m.Change(session.id, paused=False))
     thread.join()
     assert session.holding
     session.close()
@@ -629,7 +572,7 @@ def test_a_direct_handoff_from_a_stranger_gives_no_turn(
         for handoff_token in (
             b"",
             b"?",
-            write_handoff_token("0" * KEY_LENGTH, Grant(2, 1)).encode(),
+            write_handoff_token("0" * m.KEY_LENGTH, m.Grant(2, 1)).encode(),
         ):
             stranger.sendto(handoff_token, f"\0{second._turn.handoff_slot.name}")
     waiting.join(0.2)

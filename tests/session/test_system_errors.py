@@ -21,9 +21,9 @@ from jupyter_gpushare.wire.launch import connect, log_path
 from jupyter_gpushare.wire.messages import Wait
 from jupyter_gpushare.wire.snapshot import SessionView
 
-from ..broker.test_shared_socket import as_user
+from ..broker.processes import NOBODY, as_user, needs_root
+from ..polling import until
 
-NOBODY = 65534
 SECONDS = 60.0
 
 
@@ -95,14 +95,11 @@ def test_the_keeper_restores_the_connection_while_a_cell_computes(
         for _ in range(3):
             session.boundary()
         assert "gpushare-keeper" in {thread.name for thread in threading.enumerate()}
-    for _ in range(1000):
-        if "mine" in sessions():
-            break
-        threading.Event().wait(0.02)
+    until(lambda: "mine" in sessions())
     assert sessions()["mine"].state == "running"
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
+@needs_root
 def test_a_lack_of_processes_is_reported_in_one_sentence(settings: Settings) -> None:
     """Root has no such limit."""
     Path(settings.socket).parent.chmod(0o755)

@@ -19,18 +19,9 @@ import pytest
 
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import try_connect
-from jupyter_gpushare.wire.messages import (
-    Demand,
-    Finish,
-    Grant,
-    Open,
-    Request,
-    Shutdown,
-    Wait,
-    Yield,
-)
 from jupyter_gpushare.wire.snapshot import SessionView
 
 from ..polling import next_of, until
@@ -40,7 +31,7 @@ from jupyter_gpushare.wire import messages
 messages.PROTOCOL += 1
 """
 BROKER = "from jupyter_gpushare.broker.__main__ import main; main()"
-DEMAND = Demand(1000, 1000, measured=True)
+DEMAND = m.Demand(1000, 1000, measured=True)
 
 
 class Brokers:
@@ -91,7 +82,7 @@ def stop_by_signal(settings: Settings) -> None:
 
 def stop_by_message(settings: Settings) -> None:
     with Client.connect(settings, start=False) as client:
-        client.ask(Shutdown())
+        client.ask(m.Shutdown())
 
 
 def kill(settings: Settings) -> None:
@@ -108,20 +99,22 @@ def test_a_waiting_session_is_not_granted_before_the_holder_has_come_back(
     first."""
     first, second = Client.connect(settings), Client.connect(settings)
     for client, name in ((first, "first"), (second, "second")):
-        client.ask(Open(id=name, name=name, device="host", demand=DEMAND))
-        client.send(Request(1))
-    next_of(first, Grant)
+        client.ask(m.Open(id=name, name=name, device="host", demand=DEMAND))
+        client.send(m.Request(1))
+    next_of(first, m.Grant)
     end(settings)
     for client in (first, second):
         with pytest.raises(Exception, match="ended"):
             next_of(client, type(None))
     waits, holds = Client.connect(settings), Client.connect(settings)
-    waits.ask(Open(id="second", name="second", device="host", demand=DEMAND, turn=1, waiting=True))
-    holds.ask(Open(id="first", name="first", device="host", demand=DEMAND, turn=1, holding=True))
-    next_of(holds, Yield)
-    assert not waits.has_news() or not isinstance(waits.receive(), Grant)
-    holds.send(Finish(1))
-    next_of(waits, Grant)
+    waits.ask(
+        m.Open(id="second", name="second", device="host", demand=DEMAND, turn=1, waiting=True)
+    )
+    holds.ask(m.Open(id="first", name="first", device="host", demand=DEMAND, turn=1, holding=True))
+    next_of(holds, m.Yield)
+    assert not waits.has_news() or not isinstance(waits.receive(), m.Grant)
+    holds.send(m.Finish(1))
+    next_of(waits, m.Grant)
     for client in (waits, holds):
         client.close()
 
@@ -130,7 +123,7 @@ def test_a_broker_that_ended_without_sessions_leaves_none_to_wait_for(
     settings: Settings, only_looks: Settings, brokers: Brokers
 ) -> None:
     with Client.connect(only_looks) as client:
-        client.ask(Open(id="a", name="a", device="host", demand=DEMAND))
+        client.ask(m.Open(id="a", name="a", device="host", demand=DEMAND))
     brokers.stop()
     assert Path(settings.socket).with_suffix(".lock").read_text() == ""
 
@@ -177,7 +170,7 @@ def test_with_a_broker_of_a_newer_protocol_the_holder_computes_and_waiting_sessi
     for _ in range(3):
         holder.boundary()
     assert (holder.holding, holder.iterations) == (True, 3)
-    told: queue.Queue[Wait | None] = queue.Queue()
+    told: queue.Queue[m.Wait | None] = queue.Queue()
     waiter.on_wait = leaver.on_wait = told.put
     threads = {session: threading.Thread(target=session.enter) for session in (waiter, leaver)}
     for thread in threads.values():

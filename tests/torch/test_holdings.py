@@ -13,9 +13,9 @@ from jupyter_gpushare.client.memory import Held
 from jupyter_gpushare.client.torch.boundaries import Boundaries
 from jupyter_gpushare.client.torch.memory import Memory
 
+from ..programs.networks import train
 from .conftest import Turns
 from .squeeze.conftest import Squeezed
-from .squeeze.networks import train
 
 pytestmark = pytest.mark.usefixtures("counted")
 MIB = 1 << 20

@@ -19,15 +19,8 @@ from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.client.torch.memory import Memory
 from jupyter_gpushare.errors import DoesNotFit
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import (
-    Demand,
-    Finish,
-    Grant,
-    Open,
-    Request,
-    Wait,
-)
 
 MIB = 1 << 20
 CAPACITY = 192 * MIB
@@ -189,16 +182,16 @@ def test_a_training_that_outgrew_the_device_waits_for_others_and_continues(
         iterate()
     waited: list[str] = []
     with Client.connect(settings, "other") as other:
-        other.ask(Open("other", "other", "host", demand=Demand(MIB, MIB, measured=True)))
-        other.send(Request(1))
+        other.ask(m.Open("other", "other", "host", demand=m.Demand(MIB, MIB, measured=True)))
+        other.send(m.Request(1))
 
-        def on_wait(wait: Wait | None) -> None:
+        def on_wait(wait: m.Wait | None) -> None:
             """The other session has its turn and ends it; when it is in the way of ours, it is
             paged out."""
             if waited:
                 return
             if has_grant(other):
-                other.send(Finish(1))
+                other.send(m.Finish(1))
             elif wait is not None and session.take_notices():
                 waited.append(wait.reason)
                 other.close()
@@ -215,6 +208,6 @@ def test_a_training_that_outgrew_the_device_waits_for_others_and_continues(
 
 def has_grant(client: Client) -> bool:
     while client.has_news():
-        if isinstance(client.receive(), Grant):
+        if isinstance(client.receive(), m.Grant):
             return True
     return False

@@ -172,6 +172,7 @@ for number in range(4):
 """
 
 
+@pytest.mark.system
 def test_a_lane_that_grows_in_the_middle_of_an_iteration_stays_in_use():
     assert list(map(int, alone(IN_A_LANE_THAT_GROWS))) == [0, 0, 2, 2]
 
@@ -219,6 +220,7 @@ trims(1, 0)
 """
 
 
+@pytest.mark.system
 def test_a_lane_is_released_whole_unless_an_iteration_or_a_survivor_is_in_it():
     mapped = alone(A_LANE_THAT_IS_RELEASED)
     assert mapped == ["lane1"] * 4 + ["none"] * 2 + ["lane2"]

@@ -73,6 +73,7 @@ def pages_while(memory: Memory, call: Callable[[], None], times: int = 5) -> int
     return calls
 
 
+@pytest.mark.system
 def test_a_thread_reads_a_file_into_a_tensor(memory: Memory, content: Path) -> None:
     model = torch.ones(64 * MIB // 4)
     buffer = torch.empty(BUFFER, dtype=torch.uint8)
@@ -101,6 +102,7 @@ def test_other_memory_is_paged_out_beside_a_tensor_that_is_read_into(memory: Mem
     assert view.all()
 
 
+@pytest.mark.system
 def test_a_tensor_that_is_first_read_into_while_it_is_out(memory: Memory, content: Path) -> None:
     buffer = torch.zeros(BUFFER, dtype=torch.uint8)
     other = torch.ones(BUFFER, dtype=torch.uint8)
@@ -134,6 +136,7 @@ def test_a_tensor_that_is_first_read_into_while_it_is_out(memory: Memory, conten
     assert other.all()
 
 
+@pytest.mark.system
 def test_a_thread_receives_into_a_tensor(memory: Memory) -> None:
     kept = torch.ones(BUFFER, dtype=torch.uint8)
     buffer = torch.zeros(BUFFER, dtype=torch.uint8)

@@ -19,8 +19,8 @@ from jupyter_gpushare import _core
 from jupyter_gpushare.client import sharing
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import Demand, Finish, Grant, Open, Request, Wait
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTION = (ROOT / "CONTRIBUTING.md").read_text().split("## The way of one iteration")[1]
@@ -93,16 +93,16 @@ def switch(
     """Of a session that asks for a turn, waits for it, and gives it back to another one."""
     session = opened("way")
     with Client.connect(settings) as other:
-        other.ask(Open(id="other", name="other", demand=Demand(1, 1, measured=True)))
+        other.ask(m.Open(id="other", name="other", demand=m.Demand(1, 1, measured=True)))
         session.enter()
         session.boundary()
         session.leave()
-        other.send(Request(1))
-        assert isinstance(other.receive(), Grant)
+        other.send(m.Request(1))
+        assert isinstance(other.receive(), m.Grant)
 
-        def finish(wait: Wait | None) -> None:
+        def finish(wait: m.Wait | None) -> None:
             session.on_wait = lambda wait: None
-            other.send(Finish(1), Request(2))
+            other.send(m.Finish(1), m.Request(2))
 
         session.on_wait = finish
         called = calls_of(session.enter)
@@ -110,7 +110,7 @@ def switch(
             select.select([session._link.client], [], [])
             session._turn.look()
         called += calls_of(session.boundary)
-        while not isinstance(other.receive(), Grant):  # then the broker has heard of it
+        while not isinstance(other.receive(), m.Grant):  # then the broker has heard of it
             pass
         yield called
 

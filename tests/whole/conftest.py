@@ -23,13 +23,10 @@ from jupyter_client.connect import write_connection_file
 from jupyter_client.manager import KernelManager
 
 from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.wire.snapshot import (
-    LaneView,
-    Snapshot,
-)
+from jupyter_gpushare.wire.snapshot import LaneView, Snapshot
 
 from ..polling import comes
-from .cases import BODIES, LARGE, MODEL
+from ..programs.cells import BODIES, LARGE, MODEL
 from .scribbler import CHANGE_OVER, TELL, Scribbler
 
 if TYPE_CHECKING:

@@ -16,13 +16,11 @@ from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.tools import doctor
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import (
-    Account,
-    AccountRow,
-    Accounts,
-)
+from jupyter_gpushare.wire.messages import Account, AccountRow, Accounts
 
-NEAR_SECONDS = 0.5  # the delay that a busy machine may put between two ends of one turn
+LONG_SECONDS = 1.0  # of a turn: what a broker counts twice, or not at all, is seen
+# What may be lost while a session returns to the next broker: its message is on its way.
+RETURN_SECONDS = 0.5
 
 
 @pytest.fixture
@@ -62,15 +60,18 @@ def kill_broker(settings: Settings) -> int:
 def test_a_turn_that_outlives_its_broker_is_counted_once_and_whole(
     settings: Settings, session: Session
 ) -> None:
+    asked = time.monotonic()
     session.enter()
-    until(lambda: used(settings).device_seconds > 2 * NEAR_SECONDS)
+    begun = time.monotonic()
+    until(lambda: used(settings).device_seconds > LONG_SECONDS)
     killed = kill_broker(settings)
     until(lambda: Client.connect(settings, start=False).welcome.pid != killed)
-    until(lambda: used(settings).device_seconds > 4 * NEAR_SECONDS)
+    until(lambda: used(settings).device_seconds > 2 * LONG_SECONDS)
+    ended = time.monotonic()
     session.leave()
-    until(lambda: used(settings).device_seconds > session.device_seconds - NEAR_SECONDS)
+    until(lambda: used(settings).device_seconds >= ended - begun - RETURN_SECONDS)
     row = used(settings)
-    assert abs(row.device_seconds - session.device_seconds) < NEAR_SECONDS
+    assert row.device_seconds <= time.monotonic() - asked
     assert row.name.endswith(": cnn.ipynb")
     assert row.turns == 1
     (check,) = doctor._accounts(settings)
@@ -80,14 +81,17 @@ def test_a_turn_that_outlives_its_broker_is_counted_once_and_whole(
 def test_usage_until_the_end_is_kept_when_broker_and_session_end(
     settings: Settings, session: Session
 ) -> None:
+    asked = time.monotonic()
     session.enter()
-    until(lambda: used(settings).device_seconds > 2 * NEAR_SECONDS)
+    begun = time.monotonic()
+    until(lambda: used(settings).device_seconds > LONG_SECONDS)
+    ended = time.monotonic()
     session.leave()
     session.close()
     with Client.connect(settings, "tests") as client:
         os.kill(pid := client.welcome.pid, signal.SIGTERM)
     until(lambda: not Path(f"/proc/{pid}").exists())
-    assert abs(used(settings).device_seconds - session.device_seconds) < NEAR_SECONDS
+    assert ended - begun <= used(settings).device_seconds <= time.monotonic() - asked
     assert stat.S_IMODE(Path(settings.accounts).stat().st_mode) == 0o600
 
 

@@ -18,8 +18,8 @@ from jupyter_gpushare.wire.snapshot import LaneView, Snapshot
 from ..co_lanes import CHUNK, EPHEMERAL, Watch, begun, capacity, end_of, is_inside, shared_lane
 from ..faults.scene import Alone, Party, lane_memories, results, trainer
 from ..polling import until
+from ..programs.cells import BODIES, LARGE, program
 from ..snapshots import is_valid
-from .cases import BODIES, LARGE, program
 from .conftest import last_json, results_alone
 
 if TYPE_CHECKING:

@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import Demand, Grant, Open, Request
-from jupyter_gpushare.wire.snapshot import (
-    LaneView,
-    SessionView,
-)
+from jupyter_gpushare.wire.snapshot import LaneView, SessionView
 
 from ..polling import until
-from .cases import LARGE, MODEL, RESULT
+from ..programs.cells import LARGE, MODEL, RESULT
 from .conftest import last_json, memory_of_lanes, results_alone
 
 if TYPE_CHECKING:
@@ -125,9 +122,11 @@ def test_an_idle_notebook_releases_memory_that_was_left_to_a_session_without_its
     pid = sessions()["ours"].pid
     before = _files_of_lanes(pid)
     with Client.connect(settings, "tests") as lost:
-        lost.ask(Open(id="lost", name="lost", device="host", demand=Demand(0, 1, measured=True)))
-        lost.send(Request(1))
-        while not isinstance(lost.receive(), Grant):
+        lost.ask(
+            m.Open(id="lost", name="lost", device="host", demand=m.Demand(0, 1, measured=True))
+        )
+        lost.send(m.Request(1))
+        while not isinstance(lost.receive(), m.Grant):
             pass
         assert before == _files_of_lanes(pid)
     scribbler.take_turns()

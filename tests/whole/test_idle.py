@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jupyter_gpushare.errors import GpuShareError
-from jupyter_gpushare.wire.snapshot import (
-    DeviceView,
-    Snapshot,
-)
+from jupyter_gpushare.wire.snapshot import DeviceView, Snapshot
 
 from .conftest import last_json
 from .test_paging import ADDRESSES, MODEL, TELL, TRAIN, alone, pages

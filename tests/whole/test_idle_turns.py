@@ -15,7 +15,7 @@ import pytest
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.settings import Settings
 
-from .cases import BODIES, LARGE, MODEL, RESULT
+from ..programs.cells import BODIES, LARGE, MODEL, RESULT
 from .conftest import Notebook, last_json, results_alone
 from .scribbler import Scribbler
 

@@ -15,8 +15,8 @@ import pytest
 
 from jupyter_gpushare.wire.snapshot import Snapshot
 
+from ..programs.cells import BODIES, LARGE, MODEL, RESULT
 from ..snapshots import is_valid
-from .cases import BODIES, LARGE, MODEL, RESULT
 from .conftest import last_json, results_alone
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .cases import BODIES, LARGE, MODEL, RESULT, program
+from ..programs.cells import BODIES, LARGE, MODEL, RESULT, program
 from .conftest import last_json, results_alone, used_in_lane
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import SessionView
 
 from ..polling import until
-from .cases import BODIES, HEAD, program
+from ..programs.cells import BODIES, HEAD, program
 from .conftest import last_json, results_alone
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ def alone() -> Any:
     return results_alone({case: program(case) for case in BODIES})
 
 
-@pytest.mark.system
 def test_losses_and_weights_are_bit_identical_with_sharing_on(
     notebook: Callable[..., Notebook], alone: dict[str, Any]
 ) -> None:
@@ -55,7 +54,6 @@ def test_losses_and_weights_are_bit_identical_with_sharing_on(
     assert found == alone
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("count", [2, 4, 8])
 def test_many_kernels_train_at_once_and_each_gets_its_own_result(
     notebook: Callable[..., Notebook], alone: dict[str, Any], count: int
@@ -66,7 +64,6 @@ def test_many_kernels_train_at_once_and_each_gets_its_own_result(
         assert last_json(each.end(cell)) == alone["zero_grad_first"]
 
 
-@pytest.mark.system
 def test_a_model_made_before_sharing_trains_the_same(
     notebook: Callable[..., Notebook], alone: dict[str, Any]
 ) -> None:

@@ -19,14 +19,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import (
-    Demand,
-    Finish,
-    Grant,
-    Open,
-    Request,
-)
 from jupyter_gpushare.wire.snapshot import SessionView
 
 from .conftest import last_json
@@ -214,9 +208,9 @@ def test_a_notebook_that_waits_in_its_cell_is_evicted_and_continues_as_if_nothin
             assert first.manager.is_alive()
         assert before - resident_from_outside(view.pid) > 50 << 20
         assert "waits for room to come back" in view.reason
-        holder.send(Finish(1))
-        promised.send(Finish(1))
-        while not isinstance(large.receive(), Grant):
+        holder.send(m.Finish(1))
+        promised.send(m.Finish(1))
+        while not isinstance(large.receive(), m.Grant):
             pass
     assert last_json(first.end(waiting)) == alone
 
@@ -225,7 +219,7 @@ def test_a_notebook_that_waits_in_its_cell_is_evicted_and_continues_as_if_nothin
 def asks_for_turn(settings: Settings, name: str, size: int, priority: int) -> Iterator[Client]:
     """A session of MiB that gives nothing back by itself."""
     with Client.connect(settings, name) as client:
-        demand = Demand(size << 20, 1 << 20, measured=True)
-        client.ask(Open(name, name, "host", demand=demand, priority=priority))
-        client.send(Request(1))
+        demand = m.Demand(size << 20, 1 << 20, measured=True)
+        client.ask(m.Open(name, name, "host", demand=demand, priority=priority))
+        client.send(m.Request(1))
         yield client

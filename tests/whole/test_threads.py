@@ -3,100 +3,17 @@ thread."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from jupyter_gpushare.settings import Settings
-
-from .cases import LARGE, MODEL, RESULT
+from ..programs.cells import LARGE, MODEL, RESULT
 from .conftest import Notebook, last_json, results_alone
 
 pytestmark = pytest.mark.system
 
 SECONDS = 60.0
-
-LATE_ANSWER = """
-import os, signal, sys, threading, time
-import torch
-import jupyter_gpushare as gpushare
-from jupyter_gpushare.client import sharing
-from jupyter_gpushare.wire.client import Client
-
-torch.set_num_threads(1)
-net = torch.nn.Sequential(torch.nn.Linear(64, 2048), torch.nn.Linear(2048, 512))
-kept, seen = [], []
-
-def forward():
-    with torch.no_grad():
-        return net(torch.ones(64, 64))
-
-def in_thread(work):
-    thread = threading.Thread(target=work)
-    thread.start()
-    return thread
-
-def runs(name):
-    stacks = list(sys._current_frames().values())
-    for frame in stacks:
-        while frame is not None:
-            if frame.f_code.co_name == name:
-                return True
-            frame = frame.f_back
-    return False
-
-def wait_until_asked(leaving):
-    while leaving.is_alive() and not runs("may_leave"):
-        time.sleep(0.001)
-
-def note(module, args):
-    seen.append(session._turn.number if session.holding else "no turn")
-
-with gpushare.session(name="ours", device="host") as session:
-    with Client.connect() as client:
-        broker = client.welcome.pid
-    for _ in range(4):
-        forward()
-    session.leave()
-    forward()  # in the lane, which the turn before made known
-    turn = session._turn.number
-
-    def leaves_something():
-        kept.append(forward())
-        assert session.memory.survivors()
-        os.kill(broker, signal.SIGSTOP)  # it does not answer whether there is room for it
-
-    leaving = in_thread(leaves_something)
-    wait_until_asked(leaving)
-    net.register_forward_pre_hook(note)
-    trainer = in_thread(forward)
-    trainer.join(0.3)
-    os.kill(broker, signal.SIGCONT)
-    leaving.join()
-    trainer.join()
-    assert seen == [turn + 1], (seen, turn)
-print("done")
-"""
-
-
-def run(program: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=SECONDS, cwd="/"
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_an_iteration_begins_after_the_turn_is_given_back_and_asks_again(
-    settings: Settings,
-) -> None:
-    """The end of a thread gives the turn back, and the broker is slow to say whether there is room
-    for the tensors that the thread has left in the lane. Another thread begins meanwhile."""
-    assert run(LATE_ANSWER) == "done\n"
-
 
 TRAIN = """
 for x, y in data * 12:

@@ -16,7 +16,7 @@ from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from tests.conftest import end_broker
-from tests.whole.cases import LARGE, MODEL, RESULT
+from tests.programs.cells import LARGE, MODEL, RESULT
 from tests.whole.conftest import CELL_SECONDS, Notebook, last_json
 from tests.whole.scribbler import Scribbler
 

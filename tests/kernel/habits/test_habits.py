@@ -1,8 +1,9 @@
 """Habits of people in notebooks give the same losses and weights with sharing on, to the last bit.
 
-Each habit runs in a real kernel without sharing, and in one that shares, beside a neighbour that
-overwrites all of the lane at each of its turns; `make faults` has each also alone and beside one
-that trains, and in kernels with other allocators and huge pages, of which a few are here.
+A habit runs in a real kernel without sharing, and in one that shares, beside a neighbour that
+overwrites all of the lane at each of its turns. One habit for each mechanism has no marker.
+`make faults` has all others, each of all also alone and beside a neighbour that trains, and in
+kernels with other allocators and huge pages, of which a few have no marker.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.whole.cases import BODIES
+from tests.programs.cells import BODIES
 
 from .cells import CELLS
 from .environments import ENVIRONMENTS
@@ -36,18 +37,46 @@ ALLOCATING = (
     "short_threads_evaluate_while_a_cell_trains",
     "a_forked_child_trains",
 )
-# Habits with processes that import PyTorch, in each of which others do the same.
-THOROUGH = {
-    "a_launcher_spawns_ranks",
-    "a_launcher_forks_ranks",
-    "ipyparallel_has_engines_that_train",
-    "nbclient_runs_a_notebook",
-    "nbconvert_runs_a_notebook",
-    "papermill_runs_a_notebook",
-    "papermill_runs_a_notebook_from_a_thread",
-    "nbconvert_is_run_in_a_shell",
-    "processes_are_spawned",
-    "processes_come_from_a_fork_server",
+# One habit for each mechanism of ours that others share; tests/whole has all of BODIES.
+MECHANISMS = {
+    "lbfgs_searches_a_line": "iterations are inside of the optimizer's step",
+    "the_optimizer_steps_in_backward": "optimizers step within backward",
+    "the_update_is_written_by_hand": "no optimizer ends an iteration",
+    "gradients_are_off_for_good": "no gradient is recorded",
+    "gradient_penalty_by_double_backward": "there are several backward passes, and one of another",
+    "segments_are_checkpointed": "forward runs within backward",
+    "what_autograd_saves_goes_through_hooks": "what autograd saves is elsewhere",
+    "an_ensemble_is_one_function": "modules are functions under transforms",
+    "a_compiled_model_meets_new_shapes": "modules are compiled",
+    "a_tensor_of_a_class_of_its_own": "operations are dispatched to Python",
+    "outputs_of_all_steps_are_kept": "tensors survive their iteration",
+    "batches_grow_and_shrink": "the demand changes",
+    "storages_are_resized_and_swapped": "storages change under their tensors",
+    "memory_is_shared_and_swapped_under_a_tensor": "memory of a survivor becomes shared",
+    "numpy_views_are_written_later": "memory of a survivor is lent to others, which write to it",
+    "finalizers_compute": "forward runs while objects end",
+    "a_step_is_left_in_the_middle_and_goes_on_in_the_next_cell": "a graph survives its cell",
+    "an_expression_with_its_graph_is_displayed": "IPython keeps tensors",
+    "cells_fail_in_the_middle_and_run_again": "iterations fail",
+    "alarms_ring_in_the_loop": "exceptions come between any two instructions",
+    "every_call_is_traced": "a tracer sees our calls",
+    "sharing_is_turned_off_and_on_in_mid_training": "sharing ends and begins between cells",
+    "sharing_is_turned_on_while_a_thread_trains": "sharing ends and begins within iterations",
+    "magics_that_run_code": "cells run within cells",
+    "code_after_training_in_the_same_cell": "a cell computes nothing on the device any more",
+    "short_threads_evaluate_while_a_cell_trains": "other threads allocate within an iteration",
+    "messages_of_widgets_come_while_a_cell_trains": "other messages are handled while a cell runs",
+    "two_models_train_in_two_threads": "two threads have iterations",
+    "a_thread_trains_while_cells_run": "a thread outlives its cell",
+    "autograd_runs_in_a_thread_of_its_own": "an iteration has several threads",
+    "two_tasks_take_turns_at_awaits": "tasks have iterations",
+    "batches_come_from_an_augmenting_loader": "workers of a loader are forked",
+    "a_forked_child_trains": "a child has what the lane had",
+    "a_forked_child_shares_by_itself": "a child is a session of its own",
+    "a_child_is_forked_in_the_middle_of_an_iteration": "a child is forked within an iteration",
+    "a_thread_forks_while_the_cell_trains": "a thread forks while another allocates",
+    "a_cell_is_a_script_of_its_own": "other programs are started",
+    "a_script_that_shares_is_run_after_training": "other programs are started and share",
 }
 WITHOUT_TURNS = ("without_modules", "no_pytorch_at_all")
 # A child that is forked while a thread is inside the malloc of libc_malloc_debug, or the free of
@@ -59,11 +88,11 @@ STANDS_WITHOUT_SHARING = {
     *(("tcmalloc_that_checks", habit) for habit, text in HABITS.items() if FORKS.search(text)),
 }
 COMMON = ("jemalloc", "tcmalloc_that_checks", "huge_pages_of_pytorch")
-QUICK, QUICK_HABITS = COMMON[:2], ALLOCATING[:2]
+QUICK, QUICK_ALLOCATING = COMMON[:2], ALLOCATING[:2]
 
 
 def thorough_but(names: Iterable[str], quick: Collection[str]) -> list[Any]:
-    """Return parameters of which `make test` has the quick ones."""
+    """Return parameters of which only `make faults` has those that are not quick."""
     marks = {True: (), False: pytest.mark.thorough}
     return [pytest.param(name, marks=marks[name in quick]) for name in names]
 
@@ -84,7 +113,7 @@ def beside(request: pytest.FixtureRequest) -> Iterator[Stage]:
         yield opened
 
 
-@pytest.mark.parametrize("habit", thorough_but(HABITS, HABITS.keys() - THOROUGH))
+@pytest.mark.parametrize("habit", thorough_but(HABITS, MECHANISMS))
 def test_a_habit_gives_the_same_bits_with_sharing_on(
     habit: str, beside: Stage, plain: Callable[[str], Any]
 ) -> None:
@@ -101,7 +130,7 @@ def pairs() -> Iterator[Any]:
         for habit in HABITS if is_common else ALLOCATING:
             if (environment, habit) in STANDS_WITHOUT_SHARING:
                 continue
-            is_quick = environment in QUICK and habit in QUICK_HABITS
+            is_quick = environment in QUICK and habit in QUICK_ALLOCATING
             yield pytest.param(environment, habit, marks=() if is_quick else pytest.mark.thorough)
 
 
@@ -126,3 +155,4 @@ def test_a_habit_gives_the_same_bits_in_such_an_environment(
 
 def test_there_are_at_least_a_hundred_habits() -> None:
     assert len(HABITS) >= 100
+    assert HABITS.keys() >= MECHANISMS.keys()

@@ -18,8 +18,8 @@ from jupyter_gpushare.client.torch.squeeze.kinds import Event, Kinds
 from jupyter_gpushare.client.torch.squeeze.prediction import Step, foretell, options_of
 from jupyter_gpushare.client.torch.squeeze.squeeze import CALM_AFTER, RECORDS
 
+from ...programs.networks import Residual, cnn, images, mlp, train, vectors
 from .conftest import Squeezed
-from .networks import Residual, cnn, images, mlp, train, vectors
 
 pytestmark = [
     pytest.mark.usefixtures("counted"),

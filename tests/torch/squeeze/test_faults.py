@@ -25,9 +25,9 @@ from jupyter_gpushare.client.torch.squeeze import shared_quota
 from jupyter_gpushare.client.torch.squeeze.page_file import PAGE, Places
 from jupyter_gpushare.client.torch.squeeze.shared_quota import UNIT, SharedQuota
 
+from ...programs.learning import PROGRAMS
+from ...programs.networks import Residual, cnn, gradients, images, mlp, train, vectors
 from .conftest import Squeezed, is_same, run
-from .networks import Residual, cnn, gradients, images, mlp, train, vectors
-from .programs import batch_norm_moves_its_statistics_once
 
 ROOT = Path(__file__).resolve().parents[3]
 KIB, MIB = 1 << 10, 1 << 20
@@ -239,7 +239,7 @@ def test_a_file_that_cannot_be_read_is_an_error_and_never_wrong_numbers(
 def test_an_interrupt_at_any_moment_loses_nothing(squeezed: Squeezed) -> None:
     """An interrupt comes at each of many instructions in turn; the iteration is run again, and all
     that was saved before it is still right."""
-    stock = run(batch_norm_moves_its_statistics_once)
+    stock = run(PROGRAMS["batch_norm_moves_its_statistics_once"])
     files = (
         "cache.py",
         "hooks.py",
@@ -259,7 +259,7 @@ def test_an_interrupt_at_any_moment_loses_nothing(squeezed: Squeezed) -> None:
             hits += interrupted[0]
             kept.backward()  # of what had left memory before the interrupt
             assert is_same(gradients(model), _gradients_of(model, x, y))
-            assert is_same(run(batch_norm_moves_its_statistics_once), stock)
+            assert is_same(run(PROGRAMS["batch_norm_moves_its_statistics_once"]), stock)
     assert hits > 5
     assert squeezed.told == []
 
@@ -454,7 +454,7 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.torch.squeeze.conftest import Squeezed
-from tests.torch.squeeze.networks import cnn, images
+from tests.programs.networks import cnn, images
 squeezed = Squeezed(Path({directory!r}))
 with squeezed.to(1, 0.0):
     out = cnn()(images()[0])

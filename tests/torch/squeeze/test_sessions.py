@@ -23,8 +23,8 @@ from jupyter_gpushare.wire.client import Client
 
 from ...conftest import end_broker
 from ...polling import until
+from ...programs.networks import Residual, cnn, images, train
 from .conftest import is_same, run
-from .networks import Residual, cnn, images, train
 
 ROOT = Path(__file__).resolve().parents[3]
 STEPS = 12

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-import pytest
-
 from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec
 from jupyter_gpushare._core_testing import Scheduler
 
@@ -200,13 +198,3 @@ class Simulation:
             self.at(self.now + think, lambda: self._begin_cell(job))
         else:
             job.done_at = self.now
-
-
-@pytest.fixture(scope="session")
-def simulate() -> type[Simulation]:
-    return Simulation
-
-
-@pytest.fixture(scope="session")
-def new_job() -> type[Job]:
-    return Job

@@ -1,13 +1,210 @@
-"""Unmodified PyTorch for a GPU, as people write it. Each case leaves its `losses` and `modules`.
+"""Cells of unmodified PyTorch, as people write it in notebooks, for any device.
 
-It runs in the names of `HEAD`; `note(name, tensor)` lets a test look at a tensor in the middle of
-an iteration, and `page()` is the end of a cell after which memory goes out, and comes in again.
-Activations have more than 1 MiB: on a GPU, smaller tensors have no place in a lane.
+Each leaves `losses`, `modules` and perhaps tensors in `kept` behind. Those of `BODIES` train the
+`net` of `MODEL`; a GPU has the ones of `ON_GPU` too, which run in the names of `HEAD_ON_GPU`.
 """
 
 from __future__ import annotations
 
-HEAD = """
+SMALL = "batch, width, hidden = 32, 16, 64"
+LARGE = "batch, width, hidden = 256, 64, 512"  # activations are large enough for a lane
+
+MODEL = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+net = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 4))
+criterion = nn.CrossEntropyLoss()
+optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+data = [(torch.randn(batch, width), torch.randint(0, 4, (batch,))) for _ in range(8)]
+losses, modules, kept = [], [net], []
+"""
+HEAD = SMALL + MODEL
+
+RESULT = """
+import hashlib, json
+
+digest = hashlib.sha256()
+for tensor in [t for module in modules for t in module.state_dict().values()] + kept:
+    digest.update(tensor.detach().contiguous().numpy().tobytes())
+print(json.dumps({"losses": [float(loss).hex() for loss in losses], "digest": digest.hexdigest()}))
+"""
+
+BODIES = {
+    "zero_grad_first": """
+for x, y in data * 5:
+    optimizer.zero_grad()
+    loss = criterion(net(x), y)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+""",
+    "zero_grad_last": """
+for x, y in data * 5:
+    loss = criterion(net(x), y)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    losses.append(loss.item())
+""",
+    "gradient_accumulation": """
+for step, (x, y) in enumerate(data * 5, 1):
+    loss = criterion(net(x), y) / 4
+    loss.backward()
+    losses.append(loss.item())
+    if step % 4 == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+    "two_optimisers": """
+critic = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1)).to(data[0][0].device)
+critic_optimizer = torch.optim.Adam(critic.parameters())
+bce = nn.BCEWithLogitsLoss()
+modules.append(critic)
+for x, y in data * 5:
+    real, fake = torch.randn(len(x), 4).to(x), net(x)
+    critic_optimizer.zero_grad()
+    ones = torch.ones(len(x), 1, device=x.device)
+    critic_loss = bce(critic(real), ones) + bce(critic(fake.detach()), ones * 0)
+    critic_loss.backward()
+    critic_optimizer.step()
+    optimizer.zero_grad()
+    loss = bce(critic(fake), ones)
+    loss.backward()
+    optimizer.step()
+    losses += [critic_loss.item(), loss.item()]
+""",
+    "lbfgs": """
+lbfgs = torch.optim.LBFGS(net.parameters(), lr=0.1, max_iter=5)
+for x, y in data:
+    def closure():
+        lbfgs.zero_grad()
+        loss = criterion(net(x), y)
+        loss.backward()
+        losses.append(loss.item())
+        return loss
+    lbfgs.step(closure)
+""",
+    "amp_with_a_skipped_step": """
+kind = data[0][0].device.type
+scaler = torch.amp.GradScaler(kind)
+for step, (x, y) in enumerate(data * 5):
+    optimizer.zero_grad()
+    with torch.autocast(kind, torch.float16 if kind == "cuda" else torch.bfloat16):
+        loss = criterion(net(x), y)
+    scaler.scale(loss).backward()
+    if step == 7:
+        next(net.parameters()).grad[0, 0] = float("inf")
+    scaler.step(optimizer)
+    scaler.update()
+    losses.append(loss.item())
+""",
+    "evaluation": """
+for epoch in range(4):
+    net.train()
+    for x, y in data:
+        optimizer.zero_grad()
+        loss = criterion(net(x), y)
+        loss.backward()
+        optimizer.step()
+    net.eval()
+    with torch.no_grad():
+        losses += [criterion(net(x), y).item() for x, y in data]
+""",
+    "inference_only": """
+net.eval()
+with torch.inference_mode():
+    for x, y in data * 5:
+        losses.append(net(x).sum().item())
+""",
+    "torch_compile": """
+compiled = torch.compile(net, backend="aot_eager")
+for x, y in data * 3:
+    optimizer.zero_grad()
+    loss = criterion(compiled(x), y)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+""",
+    "an_exception_in_an_iteration": """
+for step, (x, y) in enumerate(data * 5):
+    try:
+        optimizer.zero_grad()
+        hidden = net[1](net[0](x))
+        loss = criterion(net[2](hidden if step % 3 else hidden[:, :5]), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    except RuntimeError:
+        losses.append(-1.0)
+""",
+    "a_background_thread": """
+import threading
+
+def train():
+    for x, y in data * 5:
+        optimizer.zero_grad()
+        loss = criterion(net(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+
+thread = threading.Thread(target=train)
+thread.start()
+thread.join()
+""",
+    "data_loader_workers": """
+from torch.utils.data import DataLoader, TensorDataset
+
+rows = TensorDataset(torch.cat([x for x, _ in data]), torch.cat([y for _, y in data]))
+for epoch in range(2):
+    for x, y in DataLoader(rows, batch_size=batch, shuffle=True, num_workers=2):
+        optimizer.zero_grad()
+        loss = criterion(net(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+""",
+    "kept_graphs_and_gradients": """
+pairs = []
+for x, y in data * 5:
+    optimizer.zero_grad(set_to_none=False)
+    hidden = net[1](net[0](x))
+    loss = criterion(net[2](hidden), y)
+    loss.backward(retain_graph=True)
+    optimizer.step()
+    kept.append(loss)
+    pairs = [*pairs[-3:], (hidden, hidden.detach().clone())]
+    losses.append(loss.item())
+losses += [float(torch.equal(hidden, copy)) for hidden, copy in pairs]
+""",
+    "without_modules": """
+weight = torch.zeros(width, 4, device=data[0][0].device, requires_grad=True)
+for x, y in data * 5:
+    loss = nn.functional.cross_entropy((x * 1.5).tanh() @ weight, y)
+    (gradient,) = torch.autograd.grad(loss, weight)
+    with torch.no_grad():
+        weight -= 0.1 * gradient
+    losses.append(loss.item())
+losses += weight.flatten().tolist()
+""",
+    "no_pytorch_at_all": """
+losses = [float(number * number) for number in range(1000)]
+""",
+}
+
+
+def program(case: str, sizes: str = SMALL) -> str:
+    """Return the cells of a case as one, with its result printed last."""
+    return sizes + MODEL + BODIES[case] + RESULT
+
+
+# `note(name, tensor)` lets a test look at a tensor in the middle of an iteration, and `page()` is
+# the end of a cell after which memory goes out, and comes in again. Activations have more than
+# 1 MiB: on a GPU, smaller tensors have no place in a lane.
+HEAD_ON_GPU = """
 import torch
 from torch import nn
 from torch.nn import functional
@@ -18,7 +215,7 @@ torch.use_deterministic_algorithms(True, warn_only=True)
 torch.backends.cudnn.benchmark = False
 on_gpu = device.type == "cuda"
 batch, side, width, steps = (64, 64, 512, 20) if on_gpu else (8, 24, 128, 10)
-losses, modules = [], []
+losses, modules, kept = [], [], []
 
 
 def adam(module):
@@ -65,7 +262,21 @@ def train(net, optimizer, x, y, count=steps):
         losses.append(loss.item())
 """
 
-CASES = {
+# Before a case of `BODIES`: the same names as `MODEL` has.
+MODEL_ON_GPU = """
+hidden = 4 * width
+net = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 4)).to(device)
+criterion, optimizer = nn.CrossEntropyLoss(), adam(net)
+targets = torch.randint(0, 4, (16 * batch,), device=device)
+data = [(rows()[0], targets) for _ in range(4)]
+"""
+
+BOTH = (  # of `BODIES`, also on a GPU
+    *("zero_grad_last", "gradient_accumulation", "two_optimisers", "lbfgs", "evaluation"),
+    *("amp_with_a_skipped_step", "inference_only", "an_exception_in_an_iteration"),
+    *("a_background_thread", "kept_graphs_and_gradients", "without_modules"),
+)
+ON_GPU = {
     "cnn": """
 net = cnn()
 net[0].register_forward_hook(look)
@@ -77,35 +288,6 @@ net = nn.Sequential(nn.TransformerEncoder(layer, 2), nn.Flatten(), nn.Linear(wid
 net.to(device)
 x = torch.randn(batch, 32, width, device=device)
 train(net, adam(net), x, torch.randint(0, 10, (batch,), device=device))
-""",
-    "amp_with_a_skipped_step": """
-net = perceptron()
-optimizer, (x, y) = adam(net), rows()
-scaler = torch.amp.GradScaler(device.type)
-for step in range(steps):
-    optimizer.zero_grad()
-    with torch.autocast(device.type, torch.float16 if on_gpu else torch.bfloat16):
-        loss = functional.cross_entropy(net(x), y)
-    scaler.scale(loss).backward()
-    if step == 7:
-        next(net.parameters()).grad[0, 0] = float("inf")
-    scaler.step(optimizer)
-    scaler.update()
-    losses.append(loss.item())
-""",
-    "kept_graphs_and_gradients": """
-net = perceptron()
-optimizer, (x, y) = adam(net), rows()
-kept = []
-for _ in range(steps):
-    optimizer.zero_grad(set_to_none=False)
-    hidden = net[1](net[0](x))
-    loss = functional.cross_entropy(net[2](hidden), y)
-    loss.backward(retain_graph=True)
-    optimizer.step()
-    kept = [*kept[-3:], (hidden, hidden.detach().clone(), loss)]
-    losses.append(loss.item())
-losses += [float(torch.equal(hidden, copy)) for hidden, copy, _ in kept]
 """,
     "a_graph_kept_by_autograd_alone": """
 net = perceptron()
@@ -279,24 +461,6 @@ for _ in range(steps):
     optimizer.step()
     losses.append(loss.item())
 """,
-    "gan": """
-maker, judge = (nn.Sequential(nn.Linear(a, width), nn.ReLU(), nn.Linear(width, b)).to(device)
-                for a, b in ((64, width), (width, 1)))
-for_maker, for_judge = adam(maker), adam(judge)
-real, one = torch.randn(16 * batch, width, device=device), torch.ones(16 * batch, 1, device=device)
-for _ in range(steps):
-    made = maker(torch.randn(16 * batch, 64, device=device))
-    for_judge.zero_grad()
-    found = [functional.binary_cross_entropy_with_logits(judge(x), target)
-             for x, target in ((real, one), (made.detach(), one * 0))]
-    sum(found).backward()
-    for_judge.step()
-    for_maker.zero_grad()
-    loss = functional.binary_cross_entropy_with_logits(judge(made), one)
-    loss.backward()
-    for_maker.step()
-    losses += [found[0].item(), loss.item()]
-""",
     "accumulated_gradients_and_checkpoints": """
 from torch.utils.checkpoint import checkpoint
 
@@ -340,85 +504,8 @@ for step in range(steps):
         loss = None
         losses.append(-1.0)
 """,
-    "zero_grad_last": """
-net = cnn()
-optimizer, (x, y) = adam(net), pictures()
-for _ in range(steps):
-    loss = functional.cross_entropy(net(x), y)
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    losses.append(loss.item())
-""",
-    "lbfgs": """
-net = perceptron()
-modules.append(net)
-optimizer, (x, y) = torch.optim.LBFGS(net.parameters(), lr=0.1, max_iter=5), rows()
-
-
-def closure():
-    optimizer.zero_grad()
-    loss = functional.cross_entropy(net(x), y)
-    loss.backward()
-    losses.append(loss.item())
-    return loss
-
-
-for _ in range(steps // 4):
-    optimizer.step(closure)
-""",
-    "evaluation": """
-net = cnn()
-optimizer, (x, y) = adam(net), pictures()
-for _ in range(4):
-    net.train()
-    train(net, optimizer, x, y, steps // 4)
-    net.eval()
-    with torch.no_grad():
-        losses += [functional.cross_entropy(net(x), y).item() for _ in range(3)]
-""",
-    "inference_only": """
-net = cnn().eval()
-modules.append(net)
-x, _ = pictures()
-with torch.inference_mode():
-    for _ in range(steps):
-        losses.append(net(x).sum().item())
-""",
-    "an_exception_in_an_iteration": """
-net = perceptron()
-optimizer, (x, y) = adam(net), rows()
-for step in range(steps):
-    try:
-        optimizer.zero_grad()
-        hidden = net[1](net[0](x))
-        loss = functional.cross_entropy(net[2](hidden if step % 3 else hidden[:, :5]), y)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    except RuntimeError:
-        losses.append(-1.0)
-""",
-    "a_background_thread": """
-import threading
-
-net = cnn()
-thread = threading.Thread(target=train, args=(net, adam(net), *pictures()))
-thread.start()
-thread.join()
-""",
-    "without_modules": """
-weight = torch.zeros(width, 10, device=device, requires_grad=True)
-x, y = rows()
-for _ in range(steps):
-    loss = functional.cross_entropy((x * 1.5).tanh() @ weight, y)
-    (gradient,) = torch.autograd.grad(loss, weight)
-    with torch.no_grad():
-        weight -= 0.1 * gradient
-    losses.append(loss.item())
-losses += weight.flatten().tolist()
-""",
 }
+CASES_ON_GPU = {case: MODEL_ON_GPU + BODIES[case] for case in BOTH} | ON_GPU
 
 LANE_CASES = (  # functions of lanes.py, which imports PyTorch
     "tensors_of_all_threads_and_streams_land_in_the_lane",

@@ -1,0 +1,72 @@
+"""Processes of other users, too. Forked without exec, since those may not run our Python."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+NOBODY = 65534
+needs_root = pytest.mark.skipif(
+    os.getuid() != 0, reason="only root can act as another user, as a hub's users are"
+)
+
+
+class Child:
+    """A process that runs a function; it gets one end of a pair of sockets, and we the other."""
+
+    def __init__(
+        self, play: Callable[[socket.socket], None], uid: int = 0, groups: Sequence[int] = ()
+    ) -> None:
+        self._words, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if (pid := os.fork()) == 0:
+            self._words.close()
+            with contextlib.suppress(BaseException):
+                become(uid, groups)
+                play(theirs)
+            os._exit(0)
+        theirs.close()
+        self.pid = pid
+
+    def says(self, word: str) -> None:
+        self._words.send(word.encode())
+
+    def hears(self) -> Any:
+        answer = self._words.recv(1 << 16)
+        assert answer, "the child has ended"
+        return json.loads(answer)
+
+    def end(self) -> None:
+        self._words.close()
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+def become(uid: int, groups: Sequence[int]) -> None:
+    if uid:
+        os.setgroups(groups)
+        os.setgid(uid)
+        os.setuid(uid)
+
+
+def as_user(uid: int, act: Callable[[], Any], groups: Sequence[int] = ()) -> Any:
+    """Return the result of `act` in a process of that user, or the sentence with which it fails."""
+
+    def answer(words: socket.socket) -> None:
+        try:
+            said = act()
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        words.send(json.dumps(said).encode())
+
+    child = Child(answer, uid, groups)
+    try:
+        return child.hears()
+    finally:
+        child.end()
