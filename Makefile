@@ -20,8 +20,7 @@ SANITIZED_TESTS := tests/core tests/memory tests/torch tests/session/test_sessio
 TWO_AT_A_TIME := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 WITH_SYSTEM := -m 'not thorough'
 # Searches by Hypothesis, which draw other examples in each `make faults`.
-SEARCHES := tests/model tests/core tests/broker/test_gang_sessions.py tests/cluster/test_jobs.py \
-  tests/memory/test_block_allocator.py
+SEARCHES := tests/model tests/core tests/broker/test_gang_sessions.py tests/cluster/test_jobs.py
 # The C++ tests that the thread sanitizer has in `make test`; in `make faults` it has all.
 THREADED := *thread*
 THREADED_PARTS := memory cuda handoff
@@ -87,7 +86,7 @@ test-system: $(INSTALLED) $(MODULES)  ## what else a change may break; ROOM=brok
 	MAKEFLAGS= $(BIN)/pytest $(TWO_AT_A_TIME) -m 'system and not thorough' $(addprefix tests/,$(ROOM))
 
 test-again: $(INSTALLED) $(MODULES)  ## the tests of `make test` N times with both cores busy: which fail, and how often
-	MAKEFLAGS= $(BIN)/python -m tests.again $(or $(N),20) $(TWO_AT_A_TIME)
+	MAKEFLAGS= $(BIN)/python -m tests.again $(or $(N),20) $(subst processes 2,processes 4,$(TWO_AT_A_TIME))
 
 sanitizers: $(TOOLS)  ## compile the C++ tests with the sanitizers that test-cpp runs them under
 	cmake -S csrc -B build/sanitize-address -G Ninja -DGPUSHARE_TESTS=ON -D$(STRICT)=ON \
@@ -156,8 +155,11 @@ faults: $(INSTALLED)  ## hours: every test in all its kinds; break what can brea
 load: $(INSTALLED)  ## a busy host for half an hour: docs/results/load.md
 	$(BIN)/python benchmarks/load.py
 
-audit: $(INSTALLED)  ## whether dependencies fit together, and whether a hole in them is known
-	$(BIN)/python tests/audit.py
+audit: $(INSTALLED) $(MODULES)  ## whether dependencies fit together, and whether a hole in them is known
+	$(BIN)/pip check
+	test -x $(BIN)/pip-audit || $(PIP) install pip-audit
+	$(BIN)/pip-audit --skip-editable
+	cd labextension && jlpm npm audit --recursive --environment production
 
 check: check-python check-cpp check-frontend  ## formatters and linters of all three languages, types
 

@@ -160,15 +160,32 @@ def content_of(path: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a libcuda.so.1 whose GPU is main memory, and of a libnvidia-ml.so.1."""
-    folder = tmp_path_factory.mktemp("driver")
-    build = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-shared", "-fPIC"]
+def driver() -> Path:
+    """Return the folder of a libcuda.so.1 whose GPU is main memory, and of a libnvidia-ml.so.1.
+
+    They are compiled once, and again after a change.
+    """
+    folder = ROOT / "build" / "fake_driver"
+    folder.mkdir(parents=True, exist_ok=True)
     for library, sources in FAKES.items():
-        paths = [str(ROOT / "tests" / "fake_driver" / source) for source in sources]
-        place = ["-o", str(folder / library), f"-Wl,-soname,{library}"]
-        subprocess.run([*build, f"-I{ROOT / 'csrc'}", *paths, *place], check=True)
+        if not is_up_to_date(folder / library):
+            compile_shared(folder / library, sources)
     return folder
+
+
+def is_up_to_date(library: Path) -> bool:
+    read = (*(ROOT / "tests" / "fake_driver").iterdir(), *(ROOT / "csrc").rglob("*.h"))
+    return library.exists() and library.stat().st_mtime > max(f.stat().st_mtime for f in read)
+
+
+def compile_shared(library: Path, sources: Sequence[str]) -> None:
+    """Replace the library at once: another process may compile it at the same time."""
+    made = library.with_suffix(f".{os.getpid()}")
+    build = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-shared", "-fPIC"]
+    paths = [str(ROOT / "tests" / "fake_driver" / source) for source in sources]
+    place = ["-o", str(made), f"-Wl,-soname,{library.name}"]
+    subprocess.run([*build, f"-I{ROOT / 'csrc'}", *paths, *place], check=True)
+    made.replace(library)
 
 
 @pytest.fixture(scope="session")
@@ -360,9 +377,7 @@ class HubBroker:
     def connect(self, **shown: str) -> Client:
         """Return a client that shows this `token` or `ticket`."""
         return Client.connect(
-            self.settings,
-            "tests",
-            proof=lambda hello, _: msgspec.structs.replace(hello, **shown),
+            self.settings, "tests", proof=lambda hello, _: msgspec.structs.replace(hello, **shown)
         )
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,8 @@ def test_a_broker_serves_where_no_memory_is_both_written_and_executed(settings: 
     if subprocess.run([sys.executable, "-c", PROBE], check=False).returncode:
         pytest.skip("needs Linux 6.3")
     broker = subprocess.Popen([sys.executable, "-c", HARDENED], stderr=subprocess.PIPE)
-    with broker, ended(broker):
+    with broker, ExitStack() as stack:
+        stack.callback(broker.terminate)
         assert broker.stderr is not None
         assert b"listens" in broker.stderr.readline()
         with awaited(settings) as client:
@@ -121,14 +122,6 @@ def awaited(settings: Settings) -> Client:
         with suppress(BrokerUnavailable):
             return Client.connect(settings, "tests", start=False)
         time.sleep(0.02)
-
-
-@contextmanager
-def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        process.terminate()
 
 
 # --- JupyterHub -----------------------------------------------------------------------------------
@@ -163,11 +156,14 @@ def test_the_lines_of_the_docs_let_a_server_visit_the_service(hub_config: Any) -
 # --- containers -----------------------------------------------------------------------------------
 
 
-def test_the_broker_of_a_container_sees_the_processes_of_the_host() -> None:
+def test_the_broker_of_a_container_sees_processes_of_the_host_and_has_no_powers() -> None:
     (compose,) = documents("container/compose.yaml")
     (daemons,) = documents("kubernetes/broker.yaml")
-    assert compose["services"]["gpushare"]["pid"] == "host"
-    assert daemons["spec"]["template"]["spec"]["hostPID"] is True
+    pod, service = daemons["spec"]["template"]["spec"], compose["services"]["gpushare"]
+    (broker,) = pod["containers"]
+    assert (service["pid"], pod["hostPID"]) == ("host", True)
+    assert service["cap_drop"] == broker["securityContext"]["capabilities"]["drop"] == ["ALL"]
+    assert broker["securityContext"]["runAsNonRoot"] is True
 
 
 def test_users_cannot_write_where_the_socket_is() -> None:
@@ -180,12 +176,3 @@ def test_users_cannot_write_where_the_socket_is() -> None:
     (daemons,) = documents("kubernetes/broker.yaml")
     theirs = daemons["spec"]["template"]["spec"]["volumes"][0]
     assert volume["hostPath"]["path"] == theirs["hostPath"]["path"]
-
-
-def test_the_broker_of_a_container_has_no_powers() -> None:
-    (compose,) = documents("container/compose.yaml")
-    (daemons,) = documents("kubernetes/broker.yaml")
-    (broker,) = daemons["spec"]["template"]["spec"]["containers"]
-    assert compose["services"]["gpushare"]["cap_drop"] == ["ALL"]
-    assert broker["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    assert broker["securityContext"]["runAsNonRoot"] is True

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-EVIDENCE = Path(__file__).resolve().parent.parent / "benchmarks" / "evidence"
+from .test_compare import imported
+
 SEEDS = range(1000, 1004)
 
 
 @pytest.fixture(scope="module")
 def salus() -> Iterator[ModuleType]:
     pytest.importorskip("matplotlib")
-    sys.path.insert(0, str(EVIDENCE))
-    try:
-        import salus  # type: ignore[import-not-found]
-
-        yield salus
-    finally:
-        sys.path.remove(str(EVIDENCE))
+    yield from imported("salus")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -51,6 +44,7 @@ def test_all_inference_sessions_are_admitted_to_one_device(salus: ModuleType) ->
     assert promised <= 16 * 10**9
 
 
+@pytest.mark.system
 def test_more_jobs_than_are_admitted_gain_as_much_by_packing(salus: ModuleType) -> None:
     assert salus.gain_of("resnet50_50", 0.42, 28) == pytest.approx(2, abs=0.05)
     assert salus.gain_of("resnet50_50", 0.42, 28, lanes=0) > 1.9

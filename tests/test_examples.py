@@ -67,11 +67,6 @@ def test_notebooks_read_bits_of_the_host_s_memory_alone() -> None:
 # --- other frameworks -----------------------------------------------------------------------------
 
 
-def test_there_is_one_for_each_framework() -> None:
-    there = sorted(path.name for path in (EXAMPLES / "frameworks").iterdir())
-    assert there == sorted(f"{module}_turns.py" for module in FRAMEWORKS)
-
-
 @pytest.mark.parametrize("module", FRAMEWORKS)
 def test_an_example_of_a_framework_runs_or_says_in_a_sentence_why_not(
     settings: Settings, module: str

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,7 @@ def rehearse(home: Path, *parts: str, **environment: str) -> tuple[int, str, Any
     """Return its exit status, all that it printed, and the results that it wrote."""
     ran = subprocess.run(
         [SCRIPT, "--rehearse", "--packages", home, *parts],
-        env={
-            **os.environ,
-            "PYTHON": sys.executable,
-            "GPUSHARE_GPU_HOME": str(home),
-            **environment,
-        },
+        env={**os.environ, "PYTHON": sys.executable, "GPUSHARE_GPU_HOME": str(home), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -62,6 +56,7 @@ def test_figures_come_from_real_sessions(home: Path) -> None:
     assert results["parts"]["paging"]["facts"]["memory_goes_out_and_comes_back"]["holds"] is True
 
 
+@pytest.mark.system
 def test_a_part_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
     """Nothing can be compiled: results that need no compiler are told, and the reason is kept."""
     code, printed, results = rehearse(tmp_path, "driver_facts", "glue", CXX="false")
@@ -81,61 +76,22 @@ def test_time_that_is_over_is_reported_and_no_part_begins_without_any(home: Path
     assert states == {"not begun: no time was left"}
 
 
-def living_parts(home: Path) -> list[bytes]:
-    """Return command lines of the parts, and of the trainings, of one rehearsal."""
-    lines = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # ended just now
-            is_ours = os.fsencode(home) in (process / "environ").read_bytes()
-            line = (process / "cmdline").read_bytes()
-            if is_ours and b"gpu." in line:
-                lines.append(line)
-    return lines
-
-
-@pytest.mark.thorough
-def test_an_end_from_outside_ends_the_part_that_runs_and_keeps_its_results(
-    home: Path,
+@pytest.mark.parametrize(
+    ("part", "bytes", "sentence"),
+    [
+        ("everything", "", "there is no part everything; the parts are "),
+        ("machine", "1", "this GPU is main memory and has no figures"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_one_sentence(
+    part: str, bytes: str, sentence: str
 ) -> None:
-    process = subprocess.Popen(
-        [SCRIPT, "--rehearse", "changeover"],
-        env={**os.environ, "PYTHON": sys.executable, "GPUSHARE_GPU_HOME": str(home)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    while "machine: done" not in process.stdout.readline():
-        pass
-    assert living_parts(home)
-    process.terminate()
-    process.communicate()
-    assert process.returncode != 0
-    while living_parts(home):  # the system takes its time
-        pass
-    parts = json.loads((home / "rehearsal.json").read_text())["parts"]
-    assert parts["machine"]["state"] == "done"
-
-
-def test_a_part_that_is_unknown_is_refused_in_one_sentence() -> None:
-    ran = subprocess.run(
-        [SCRIPT, "everything"],
-        env={**os.environ, "PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-    )
+    environment = {**os.environ, "PYTHON": sys.executable}
+    if bytes:
+        environment["FAKE_CUDA_BYTES"] = bytes
+    ran = subprocess.run([SCRIPT, part], env=environment, capture_output=True, text=True)
     assert ran.returncode != 0
-    assert ran.stderr.startswith("gpu.sh: there is no part everything; the parts are ")
-
-
-def test_main_memory_is_taken_for_no_card() -> None:
-    ran = subprocess.run(
-        [SCRIPT, "machine"],
-        env={**os.environ, "PYTHON": sys.executable, "FAKE_CUDA_BYTES": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode != 0
-    assert ran.stderr.startswith("gpu.sh: this GPU is main memory and has no figures")
+    assert ran.stderr.startswith(f"gpu.sh: {sentence}")
 
 
 def test_each_package_that_is_brought_along_has_one_version() -> None:

@@ -71,16 +71,16 @@ def test_the_wheel_carries_packages_with_types_the_widget_the_page_and_data(
     files = [f"{package}/{name}" for package in PACKAGES for name in ("__init__.py", "py.typed")]
     files += [f"jupyter_gpushare/static/{name}" for name in STATIC]
     names = [name.partition(".data/data/")[2] or name for name in wheel.namelist()]
-    expect_none(file for file in (*files, *WHERE_JUPYTER_LOOKS) if file not in names)
+    files += [*WHERE_JUPYTER_LOOKS, "jupyter_gpushare/_core.pyi"]
+    expect_none(file for file in files if file not in names)
+    assert any(PurePosixPath(name).match("jupyter_gpushare/_core.*so") for name in names)
 
 
-def test_the_wheel_carries_the_core_and_its_stubs(wheel: zipfile.ZipFile) -> None:
-    names = [PurePosixPath(name) for name in wheel.namelist()]
-    assert any(name.match("jupyter_gpushare/_core.*so") for name in names)
-    assert PurePosixPath("jupyter_gpushare/_core.pyi") in names
-
-
-def test_the_wheel_has_nothing_that_only_tests_use(wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_carries_nothing_else_and_nothing_that_only_tests_use(
+    wheel: zipfile.ZipFile,
+) -> None:
+    folders = {name.split("/")[0] for name in wheel.namelist()}
+    assert {name for name in folders if "-" not in name} == set(PACKAGES)
     assert importlib.util.find_spec("jupyter_gpushare._core_testing"), "an editable one has it"
     assert [name for name in wheel.namelist() if "_core_testing" in name] == []
 
@@ -98,11 +98,6 @@ def test_the_front_end_is_small(wheel: zipfile.ZipFile) -> None:
     assert sum(ours) < 80_000
 
 
-def test_the_wheel_carries_nothing_else(wheel: zipfile.ZipFile) -> None:
-    folders = {name.split("/")[0] for name in wheel.namelist()}
-    assert {name for name in folders if "-" not in name} == set(PACKAGES)
-
-
 def test_torch_is_installed_only_for_users_that_ask_for_it(wheel: zipfile.ZipFile) -> None:
     (path,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
     required = Parser().parsestr(wheel.read(path).decode()).get_all("Requires-Dist") or []
@@ -111,7 +106,9 @@ def test_torch_is_installed_only_for_users_that_ask_for_it(wheel: zipfile.ZipFil
     ]
 
 
-def test_the_sdist_builds_without_node(sdist: tarfile.TarFile) -> None:
+def test_the_sdist_builds_without_node_and_carries_nothing_that_was_compiled(
+    sdist: tarfile.TarFile,
+) -> None:
     """It carries the sources of the front end, and the built front end with its hash."""
     names = {name.partition("/")[2] for name in sdist.getnames()}
     assert {
@@ -122,12 +119,9 @@ def test_the_sdist_builds_without_node(sdist: tarfile.TarFile) -> None:
         "jupyter_gpushare/labextension/.hash",
         "jupyter_gpushare/static/widget.js",
     } <= names
-
-
-def test_the_sdist_carries_nothing_that_was_fetched_or_compiled(sdist: tarfile.TarFile) -> None:
     unwanted = {"node_modules", ".venv", "build", "__pycache__", ".yarn"}
-    assert not [name for name in sdist.getnames() if unwanted & set(name.split("/")[1:])]
-    assert not [name for name in sdist.getnames() if name.endswith(".so")]
+    assert not [name for name in names if unwanted & set(name.split("/"))]
+    assert not [name for name in names if name.endswith(".so")]
 
 
 def test_jupyter_server_finds_the_extension() -> None:

@@ -19,39 +19,13 @@ from jupyter_gpushare.tools import overview
 from jupyter_gpushare.wire import snapshot as s
 from jupyter_gpushare.wire.messages import Wait
 
+from .snapshots import GIB, IDLE, snapshot_of
 from .violations import ROOT, expect_none, named
 
 FORMAT_OF_THE_PANEL = ROOT / "labextension" / "src" / "format.ts"
 STYLE_OF_THE_PANEL = ROOT / "labextension" / "style" / "base.css"
 JUPYTERLAB = {"brand": "blue", "success": "green", "warn": "yellow", "error": "red"}
 COLOUR = re.compile(r"""(?<!&)#(?:[0-9a-fA-F]{3,4}){1,2}(?=['";)])""")
-GIB = 1 << 30
-IDLE = s.SessionView(
-    id="a",
-    name="a.ipynb",
-    user="ada",
-    pid=1,
-    state="idle",
-    persistent_bytes=GIB,
-    ephemeral_bytes=GIB,
-    measured=True,
-    lane=0,
-    position=None,
-    waiting_seconds=None,
-    expected_wait_seconds=None,
-    reason="",
-    device_seconds=1.0,
-    waited_seconds=0.0,
-    iterations=8,
-    remaining_iterations=None,
-    weight=1.0,
-    priority=0,
-    paged_out_bytes=0,
-    busy=False,
-    group="",
-    idle_seconds=None,
-    idle_step="",
-)
 WAITING = replace(
     IDLE,
     id="w",
@@ -62,21 +36,6 @@ WAITING = replace(
     expected_wait_seconds=60.0,
     reason="a.ipynb runs",
 )
-
-
-def snapshot_of(*sessions: s.SessionView) -> s.Snapshot:
-    lane = s.LaneView(0, GIB, "a", [session.id for session in sessions])
-    device = s.DeviceView(
-        name="host",
-        capacity_bytes=8 * GIB,
-        persistent_bytes=2 * GIB,
-        free_bytes=5 * GIB,
-        running_lanes=1,
-        lanes=[lane],
-        sessions=list(sessions),
-    )
-    policies = [s.PolicyView("fair", "everybody the same time")]
-    return s.Snapshot("0.1.0", s.BrokerView(7, 1, 0.0), "fair", policies, 1, [device])
 
 
 def text_of(snapshot: s.Snapshot, width: int = 120) -> str:
@@ -196,22 +155,13 @@ def test_one_s_own_notebook_is_marked() -> None:
     assert "→ w.ipynb" in as_text(tables)
 
 
-def test_a_picture_ages_as_waits_continue() -> None:
-    (idle, waiting) = overview.aged(snapshot_of(IDLE, WAITING), 50).devices[0].sessions
-    assert idle == IDLE
-    assert (waiting.waiting_seconds, waiting.expected_wait_seconds) == (53.0, 10.0)
-
-
-def test_an_expected_wait_runs_down_and_is_unknown_once_it_has_run_out() -> None:
-    expected = WAITING.expected_wait_seconds
-    assert expected is not None
-
-    def after(seconds: float) -> float | None:
-        (view,) = overview.aged(snapshot_of(WAITING), seconds).devices[0].sessions
-        return view.expected_wait_seconds
-
-    assert after(expected - 1) == 1.0
-    assert after(expected + 1) is None
+def test_a_picture_ages_until_the_expected_wait_has_run_out_and_is_unknown() -> None:
+    shown = snapshot_of(IDLE, WAITING)
+    for seconds, expected in ((50, 10.0), (59, 1.0), (61, None)):
+        (idle, waiting) = overview.aged(shown, seconds).devices[0].sessions
+        assert idle == IDLE
+        assert waiting.waiting_seconds == 3.0 + seconds
+        assert waiting.expected_wait_seconds == expected
 
 
 def test_iterations_have_the_time_that_they_will_still_take() -> None:

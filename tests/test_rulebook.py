@@ -12,19 +12,9 @@ from zoneinfo import ZoneInfo
 import pytest
 from msgspec.structs import fields
 
+from jupyter_gpushare.broker.admin import rulebook as r
 from jupyter_gpushare.broker.admin import rulebook_file
-from jupyter_gpushare.broker.admin.rulebook import (
-    Accounting,
-    Group,
-    Idle,
-    Limit,
-    Overdue,
-    Quota,
-    Reservation,
-    Rulebook,
-    User,
-    Zone,
-)
+from jupyter_gpushare.broker.admin.rulebook import Limit, Reservation, Rulebook, Zone
 from jupyter_gpushare.broker.admin.rulebook_file import RulebookFile
 from jupyter_gpushare.errors import InvalidValue
 
@@ -79,11 +69,7 @@ def test_only_a_trusted_group_shares_memory() -> None:
     assert rules.domain_of("ann", "physics") == rules.domain_of("bob", "physics")
     assert rules.domain_of("eve", "students") != rules.domain_of("pat", "students")
     assert rules.domain_of("eve", "") != rules.domain_of("pat", "")
-
-
-def test_no_user_named_like_a_group_finds_its_memory() -> None:
-    rules = rulebook_file.read(RULES)
-    assert rules.domain_of("group:physics", "") != rules.domain_of("ann", "physics")
+    assert rules.domain_of("ann", "physics") != rules.domain_of("group:physics", "")
 
 
 def test_a_user_that_is_not_named_has_no_weight_of_their_own() -> None:
@@ -114,7 +100,6 @@ RESERVED = "[groups.a]\n[groups.b]\n" + 2 * "[[reservations]]\n{}\n"
 ERRORS = (
     ("admins = ", "this is no TOML: Invalid value (at end of document)"),
     ("colour = 1", "colour is not known; contact, admins, "),
-    ("admins = 'ada'", "admins = 'ada' is wrong; right is a list of names of users"),
     ("notebook_names = 'no'", "notebook_names = 'no' is wrong; right is \"everybody\" or"),
     ("time_zone = 'Mars'", "time_zone = 'Mars' is wrong; right is the name of a time zone"),
     ("groups = 1", "groups has tables in it, as [groups.NAME], not 1"),
@@ -122,11 +107,8 @@ ERRORS = (
     ("[groups]\na = 1", "[groups.a] is a table, not 1"),
     ("[groups.a]\nwieght = 1", "wieght in [groups.a] is not known; members, "),
     ("[groups.a]\nweight = 0", "weight in [groups.a] = 0 is wrong; right is a number above 0"),
-    ("[groups.a]\nweight = nan", "weight in [groups.a] = nan is wrong"),
     ("[groups.a]\ntrusted = 1", "trusted in [groups.a] = 1 is wrong; right is true or false"),
-    ("[users.a]\nweight = true", "weight in [users.a] = true is wrong; right is a number"),
     ("[quotas]\nlane = '3 GB'", "lane in [quotas] = '3 GB' is wrong; right is a size in bytes"),
-    ("[quotas]\nlane = -1", "lane in [quotas] = -1 is wrong"),
     ("[quotas.users.a]\nsessions = 1.5", "sessions in [quotas.users.a] = 1.5 is wrong; right"),
     ("[quotas.groups.x]", "[quotas.groups] names the group 'x'; [groups] has none"),
     ("[idle]\ncull_after = 'soon'", "cull_after in [idle] = 'soon' is wrong; right is seconds"),
@@ -240,12 +222,6 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_error_names_the_file(path: Path) -> None:
-    path.write_text("weight = 1")
-    with pytest.raises(InvalidValue, match=f"the rules in {path} are wrong: weight is not known"):
-        rulebook_file.load(path)
-
-
 @pytest.mark.parametrize(("content", "sentence"), [(None, "No such file"), (b"\xff", "UTF-8")])
 def test_a_file_that_cannot_be_read_is_reported(
     path: Path, content: bytes | None, sentence: str
@@ -255,13 +231,6 @@ def test_a_file_that_cannot_be_read_is_reported(
         path.write_bytes(content)
     with pytest.raises(InvalidValue, match=sentence):
         RulebookFile(str(path))
-
-
-def test_a_broker_without_a_file_has_rules_that_forbid_nothing() -> None:
-    file = RulebookFile("")
-    assert file.rules == Rulebook()
-    assert not file.follow()
-    assert not list(file.rules.limits("sessions", "ann", ""))
 
 
 def test_a_file_is_read_again_when_it_has_changed_and_not_before(path: Path) -> None:
@@ -344,26 +313,6 @@ def test_a_path_that_becomes_no_plain_file_is_not_waited_for(
 STRANGER = 54322
 
 
-def by_a_stranger(path: Path) -> None:
-    os.chown(path, STRANGER, STRANGER)
-
-
-def in_a_strangers_folder(path: Path) -> None:
-    os.chown(path.parent, STRANGER, STRANGER)
-
-
-def writable_by_a_group(path: Path) -> None:
-    path.chmod(0o664)
-
-
-def in_a_folder_for_all(path: Path) -> None:
-    path.parent.chmod(0o777)
-
-
-def in_a_folder_of_a_group(path: Path) -> None:
-    path.parent.chmod(0o775)
-
-
 def by_a_link_in_a_folder_for_all(path: Path) -> None:
     path.rename(kept := path.parent.parent / "rules.toml")
     path.symlink_to(kept)
@@ -374,13 +323,14 @@ def by_a_link_in_a_folder_for_all(path: Path) -> None:
 @pytest.mark.parametrize(
     ("made", "sentence"),
     [
-        (by_a_stranger, "belongs to another user"),
-        (in_a_strangers_folder, "belongs to another user"),
-        (writable_by_a_group, "a group may write"),
-        (in_a_folder_for_all, "everybody may write"),
-        (in_a_folder_of_a_group, "a group may write"),
+        (lambda path: os.chown(path, STRANGER, STRANGER), "belongs to another user"),
+        (lambda path: os.chown(path.parent, STRANGER, STRANGER), "belongs to another user"),
+        (lambda path: path.chmod(0o664), "a group may write"),
+        (lambda path: path.parent.chmod(0o777), "everybody may write"),
+        (lambda path: path.parent.chmod(0o775), "a group may write"),
         (by_a_link_in_a_folder_for_all, "everybody may write"),
     ],
+    ids=["owner", "folder's owner", "group", "folder for all", "folder of a group", "link"],
 )
 def test_rules_that_others_could_make_are_not_followed(
     tmp_path: Path, made: Callable[[Path], None], sentence: str
@@ -417,16 +367,12 @@ DOCS = (ROOT / "docs" / "how-to" / "rulebook.md").read_text()
 
 def test_the_example_of_the_docs_is_right_and_has_every_table() -> None:
     (example,) = re.findall(r"```toml\n(.*?)```", DOCS, re.DOTALL)
-    rules = rulebook_file.read(example)
-    assert all(getattr(rules, name) != getattr(Rulebook(), name) for name in tables())
+    rules, names = rulebook_file.read(example), Rulebook.__struct_fields__
+    assert all(getattr(rules, name) != getattr(Rulebook(), name) for name in names)
     assert rules.reservations[0].days == ("tuesday",)
 
 
-def tables() -> tuple[str, ...]:
-    return Rulebook.__struct_fields__
-
-
 def test_the_docs_have_every_key() -> None:
-    kinds = (Group, User, Quota, Reservation, Idle, Overdue, Accounting)
+    kinds = (r.Group, r.User, r.Quota, Reservation, r.Idle, r.Overdue, r.Accounting)
     keys = [row.encode_name for kind in kinds for row in fields(kind)]
     expect_none(key for key in keys if not re.search(rf"^\|.*`{key}`.*\|", DOCS, re.MULTILINE))

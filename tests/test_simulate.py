@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
-from itertools import product
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +28,9 @@ from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire import snapshot as s
 from jupyter_gpushare.wire.client import Client
 
+from .snapshots import GIB, IDLE, snapshot_of
+
 DATA = Path(__file__).parent / "data"
-GIB = 1 << 30
 RECORD = [
     Event(0.0, "device", "host", policy="fair", capacity_bytes=16 * GIB),
     Event(1.0, "opened", "host", session="n1", user="u1", weight=2.0),
@@ -68,69 +68,45 @@ def test_turns_that_follow_each_other_are_a_cell_and_pauses_are_kept() -> None:
     assert cells == [(100, 0.1, 1.0), (4, 0.5, 6.0)]
 
 
-def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    assert record.read(written(tmp_path / "record.jsonl", RECORD)) == RECORD
-
-
 def test_a_record_without_use_is_refused() -> None:
     with pytest.raises(InvalidValue, match="no session has used a device"):
         workload.from_record(RECORD[:3])
 
 
-def view(state: str, **more: object) -> s.SessionView:
-    given = {
-        "position": None,
-        "waiting_seconds": None,
-        "expected_wait_seconds": None,
-        "reason": "",
-        "remaining_iterations": None,
-        "weight": 1.0,
-        "priority": 0,
-        "paged_out_bytes": 0,
+def view(state: str, **more: Any) -> s.SessionView:
+    given: dict[str, Any] = {
         "busy": True,
-        "group": "",
-        "idle_seconds": None,
-        "idle_step": "",
-        "lane": 1,
-        "waited_seconds": 0.0,
         "device_seconds": 0.0,
         "iterations": 0,
-        "measured": True,
-        "persistent_bytes": GIB,
-        "ephemeral_bytes": GIB,
+        "lane": 1,
         **more,
     }
-    return s.SessionView(id="secret", name="thesis.ipynb", user="ann", pid=1, state=state, **given)
+    return replace(IDLE, id="secret", name="thesis.ipynb", user="ann", state=state, **given)
 
 
 def snapshot(*sessions: s.SessionView, devices: Sequence[str] = ("host",)) -> s.Snapshot:
     """Return all of them on each of the devices."""
-    views = [
-        s.DeviceView(
-            name=name,
-            capacity_bytes=GIB,
-            persistent_bytes=0,
-            free_bytes=0,
-            running_lanes=0,
-            lanes=[],
-            sessions=list(sessions),
-        )
-        for name in devices
+    shown = snapshot_of(*sessions)
+    (device,) = shown.devices
+    return replace(shown, devices=[replace(device, name=name) for name in devices])
+
+
+def recorded(shown: Iterable[s.Snapshot], times: Iterable[float] = range(9)) -> list[Event]:
+    """Return the events of a recorder that sees one of them each second, or at these times."""
+    recorder = record.Recorder()
+    return [
+        event
+        for time, one in zip(times, shown, strict=False)
+        for event in recorder.events(one, time)
     ]
-    return s.Snapshot("1", None, "fair", [], 0, views)  # type: ignore[arg-type]
 
 
 def test_a_record_has_a_gang_on_all_of_its_devices() -> None:
     gpus = ["cuda:0", "cuda:1"]
-    recorder = record.Recorder()
     small = {"gang": gpus, "ephemeral_bytes": 0}
     states = [view("waiting", **small), view("running", **small), view("running", **small)]
     done = view("idle", **small, iterations=20, device_seconds=2.0)
-    events = [
-        event
-        for time, each in enumerate([*states, done])
-        for event in recorder.events(snapshot(each, devices=gpus), time)
-    ]
+    events = recorded(snapshot(each, devices=gpus) for each in [*states, done])
     assert [event.gang for event in events if event.event == "opened"] == [(*gpus,)]
     told = [event.event for event in events if event.session]
     assert told == ["opened", "reported", "requested", "granted", "finished", "reported"]
@@ -148,7 +124,6 @@ def test_a_gang_that_is_wider_than_the_host_is_one_sentence() -> None:
 
 
 def test_changes_of_a_snapshot_are_events_without_names() -> None:
-    recorder = record.Recorder()
     shown = [
         snapshot(),
         snapshot(view("idle")),
@@ -156,7 +131,7 @@ def test_changes_of_a_snapshot_are_events_without_names() -> None:
         snapshot(view("waiting", iterations=3, device_seconds=0.5)),
         snapshot(),
     ]
-    events = [event for time, each in enumerate(shown) for event in recorder.events(each, time)]
+    events = recorded(shown)
     assert [(event.time, event.event) for event in events] == [
         (0, "device"),
         (1, "opened"),
@@ -175,7 +150,6 @@ def test_changes_of_a_snapshot_are_events_without_names() -> None:
 
 def squeezed_record() -> list[Event]:
     """A notebook of 4 GiB has 10 iterations of 0.1 s, 10 squeezed to 2 GiB, and 10 as before."""
-    recorder = record.Recorder()
     whole = {"ephemeral_bytes": 4 * GIB}
     small = {**whole, "squeezed_bytes": 2 * GIB, "slowdown": 1.5}
     shown = [
@@ -184,28 +158,8 @@ def squeezed_record() -> list[Event]:
         view("running", **whole, iterations=20, device_seconds=2.5),
         view("idle", **whole, iterations=30, device_seconds=3.5),
     ]
-    each = [record.Event(0.0, "device", "host", policy="fair", capacity_bytes=5 * GIB)]
-    for time, one in enumerate(shown):
-        each += recorder.events(snapshot(one), time)
-    return [event for event in each if event.event != "device" or event.capacity_bytes > GIB]
-
-
-def test_a_record_tells_how_far_iterations_were_squeezed() -> None:
-    reports = [event for event in squeezed_record() if event.iterations]
-    assert [(event.squeezed_bytes, event.slowdown) for event in reports] == [
-        (0, 1.0),
-        (2 * GIB, 1.5),
-        (0, 1.0),
-    ]
-
-
-def test_what_was_squeezed_in_a_record_is_simulated_with_its_own_seconds_and_sizes() -> None:
-    (job,) = workload.from_record(squeezed_record()).jobs
-    assert [(cell.iterations, cell.iteration) for cell in job.cells] == [(30, pytest.approx(0.1))]
-    assert [(one.bytes, one.slowdown) for one in job.demand.options] == [
-        (4 * GIB, 1.0),
-        (2 * GIB, 1.5),
-    ]
+    events = recorded(map(snapshot, shown))
+    return [replace(events[0], capacity_bytes=5 * GIB), *events[1:]]
 
 
 def test_a_recorded_notebook_is_squeezed_on_a_smaller_device_as_it_was() -> None:
@@ -228,6 +182,7 @@ def test_a_size_that_was_slower_than_a_smaller_one_is_left_out() -> None:
     assert [one.bytes for one in job.demand.options] == [2 * GIB, 3 * GIB // 2, GIB // 2]
 
 
+@pytest.mark.system
 def test_record_writes_what_happens_at_a_broker(settings: Settings, tmp_path: Path) -> None:
     """Real broker, real recorder; it ends with the broker, and the written record can be
     simulated."""
@@ -259,13 +214,10 @@ def test_record_writes_what_happens_at_a_broker(settings: Settings, tmp_path: Pa
 
 
 def test_groups_are_numbered_and_their_weights_are_kept() -> None:
-    recorder = record.Recorder()
     first = snapshot(view("running", group="class"))
-    shown = [
-        msgspec.structs.replace(first, groups=[s.GroupView("class", weight, [])])
-        for weight in (2.0, 2.0, 3.0)
-    ]
-    events = [event for time, each in enumerate(shown) for event in recorder.events(each, time)]
+    weights = (2.0, 2.0, 3.0)
+    shown = [replace(first, groups=[s.GroupView("class", weight, [])]) for weight in weights]
+    events = recorded(shown)
     groups = [(event.time, event.group, event.weight) for event in events if event.event == "group"]
     assert groups == [(0, "g1", 2.0), (2, "g1", 3.0)]
     assert [event.group for event in events if event.event == "opened"] == ["g1"]
@@ -277,25 +229,11 @@ def test_groups_are_numbered_and_their_weights_are_kept() -> None:
 # --- workloads ------------------------------------------------------------------------------------
 
 
-def test_the_same_seed_is_the_same_workload() -> None:
-    def plain(seed: int) -> list[object]:
-        jobs = workload.generated(10, seed=seed).jobs
-        return [(job.id, job.arrival, [cell.iterations for cell in job.cells]) for job in jobs]
-
-    assert plain(3) == plain(3)
-    assert plain(3) != plain(4)
-
-
-def test_models_come_from_the_published_tables() -> None:
+def test_jobs_of_published_models_last_as_long_as_those_of_a_cluster() -> None:
     found = workload.models(DATA / "salus_mem_baseline.csv", DATA / "salus_workloads.csv")
     known = {model.name: model for model in found}
     assert len(known) == 33
     assert known["vgg11_25"].iteration == pytest.approx(606.446 / 5659)
-    assert known["vgg16_100"].iteration == pytest.approx(617.567 / 912)
-
-
-def test_jobs_of_models_last_as_long_as_those_of_a_cluster() -> None:
-    found = workload.models(DATA / "salus_mem_baseline.csv", DATA / "salus_workloads.csv")
     with (DATA / "tiresias_gpu_seconds_1000.csv").open() as file:
         wanted = [float(line) for line in list(file)[1:]]
     jobs = workload.of_models(found, wanted, seed=1)
@@ -304,24 +242,6 @@ def test_jobs_of_models_last_as_long_as_those_of_a_cluster() -> None:
 
 
 # --- simulations ----------------------------------------------------------------------------------
-
-
-def test_every_policy_finishes_a_generated_day() -> None:
-    names = [name for name, _ in policies()]
-    compared = simulation.simulate(
-        workload.generated(12, seed=5), names, conduct=Conduct(checks=True)
-    )
-    for run in compared.runs:
-        assert len(run.finished) == 12
-        assert run.peak_bytes <= compared.workload.capacity
-
-
-def test_a_second_device_shortens_waits(tmp_path: Path) -> None:
-    subject = workload.generated(12, seed=5)
-    one, two = (
-        simulation.simulate(subject, ["fair"], devices=devices).runs[0] for devices in (1, 2)
-    )
-    assert sum(two.waited) < sum(one.waited)
 
 
 def test_a_job_that_does_not_fit_a_smaller_device_is_counted_or_squeezed() -> None:
@@ -336,14 +256,9 @@ def test_a_job_that_does_not_fit_a_smaller_device_is_counted_or_squeezed() -> No
 
 
 def long(id: str, group: str, user: str, seconds: int = 100, arrival: float = 0.0) -> Job:
-    return Job(
-        id,
-        [Cell(10 * seconds, 0.1)],
-        demand=Demand(GIB, GIB),
-        user=user,
-        group=group,
-        arrival=arrival,
-    )
+    cells = [Cell(10 * seconds, 0.1)]
+    demand = Demand(GIB, GIB)
+    return Job(id, cells, demand=demand, user=user, group=group, arrival=arrival)
 
 
 def ends(subject: Workload, **more: object) -> dict[str, float]:
@@ -385,40 +300,17 @@ def test_the_title_page_simulates_and_shows_it_in_a_notebook(tmp_path: Path) -> 
 # --- the command ----------------------------------------------------------------------------------
 
 
-def test_a_record_is_simulated_under_each_policy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_figures_of_all_policies_or_of_those_named_in_either_case_come_as_json(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    path = written(tmp_path / "record.jsonl", RECORD)
-    assert cli.main(["simulate", "--from", path, "--policy", "fair,las", "--capacity", "8GiB"]) == 0
-    shown = capsys.readouterr().out
-    assert "8.0 GiB" in shown
-    assert "fair" in shown
-    assert "las" in shown
-
-
-def test_the_case_of_a_policy_does_not_count(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["simulate", "--generate", "3", "--seed", "2", "--json", "--policy"]
-    said = []
-    for name in ("FAIR,Las", "fair,las"):
-        assert cli.main([*words, name]) == 0
-        said.append(capsys.readouterr().out)
-    assert said[0] == said[1]
-    assert set(json.loads(said[0])) == {"fair", "las"}
-
-
-def test_figures_of_all_policies_come_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["simulate", "--generate", "3", "--seed", "2", "--json"]) == 0
-    figures = json.loads(capsys.readouterr().out)
-    assert {name: figures[name]["finished"] for name in figures} == dict.fromkeys(
+    seen = []
+    for policy in ([], ["--policy", "FAIR,Las"]):
+        assert cli.main(["simulate", "--generate", "3", "--seed", "2", "--json", *policy]) == 0
+        seen.append(json.loads(capsys.readouterr().out))
+    assert {name: figures["finished"] for name, figures in seen[0].items()} == dict.fromkeys(
         (name for name, _ in policies()), 3
     )
-
-
-def test_it_is_drawn_to_a_file(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    for name in ("plot.svg", "plot.png"):
-        assert cli.main(["simulate", "--generate", "3", "--plot", str(tmp_path / name)]) == 0
-        assert (tmp_path / name).stat().st_size > 5000
+    assert seen[1] == {name: seen[0][name] for name in ("fair", "las")}  # the seed is the same
 
 
 def test_a_plot_without_matplotlib_is_one_sentence(
@@ -443,12 +335,13 @@ def test_a_wrong_input_is_refused_in_one_sentence(capsys: pytest.CaptureFixture[
         assert error.count("\n") == 1
 
 
+@pytest.mark.system
 def test_each_question_can_be_asked_of_a_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Another policy, a larger card, two cards, class mode, other weights, paging, squeezing."""
     again = [Event(0.0, "group", group="g1", weight=2.0), *RECORD[2:]]
-    opened = msgspec.structs.replace(RECORD[1], group="g1")
+    opened = replace(RECORD[1], group="g1")
     path = written(tmp_path / "record.jsonl", [RECORD[0], opened, *again])
     for words, shown in (
         (["--policy", "las"], "las"),
@@ -463,15 +356,6 @@ def test_each_question_can_be_asked_of_a_record(
         assert shown in capsys.readouterr().out
 
 
-def test_a_wrong_command_line_ends_with_2() -> None:
-    weights, squeezes = ("g1", "=2"), ("half", "0.5=0.9", "1.5=1.1")
-    options = [*product(["--group-weights"], weights), *product(["--squeeze"], squeezes)]
-    for option in options:
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["simulate", "--generate", "1", *option])
-        assert ended.value.code == 2, option
-
-
 # --- two in one lane ------------------------------------------------------------------------------
 
 RISES_AND_FALLS = m.Curve(0.1, GIB, (10, 40, 70, 100, 70, 40, 10))
@@ -479,7 +363,6 @@ RISES_AND_FALLS = m.Curve(0.1, GIB, (10, 40, 70, 100, 70, 40, 10))
 
 def record_of_two(curve: m.Curve | None) -> list[Event]:
     """Two notebooks of one user take turns: 100 iterations of 0.1 s each."""
-    recorder = record.Recorder()
     both = {"ephemeral_bytes": GIB, "persistent_bytes": 0, "curve": curve}
 
     def of(name: str, *seen: Any, **more: Any) -> s.SessionView:
@@ -494,12 +377,7 @@ def record_of_two(curve: m.Curve | None) -> list[Event]:
             of("b", "idle", iterations=100, device_seconds=10.0),
         ),
     ]
-    times = (0, 5, 10, 20)
-    return [
-        event
-        for time, each in zip(times, shown, strict=True)
-        for event in recorder.events(each, time)
-    ]
+    return recorded(shown, (0, 5, 10, 20))
 
 
 def test_a_record_keeps_the_curve_of_a_notebook_and_writes_it_once() -> None:

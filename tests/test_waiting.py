@@ -49,6 +49,7 @@ def wait_until_it_waits(settings: Settings) -> Callable[[], None]:
     return wait_until_it_waits
 
 
+@pytest.mark.system
 def test_a_terminal_has_one_line_that_is_overwritten(holder: Client) -> None:
     read, write = pty.openpty()
     with subprocess.Popen([sys.executable, "-c", IPYTHON], stdout=write, stderr=write) as process:
@@ -67,6 +68,7 @@ def test_a_terminal_has_one_line_that_is_overwritten(holder: Client) -> None:
     assert all(len(part) < 80 for part in line.replace("\x1b[K", "").split("\r"))
 
 
+@pytest.mark.system
 def test_a_log_has_no_line(holder: Client, wait_until_it_waits: Callable[[], None]) -> None:
     words = [sys.executable, "-c", IPYTHON]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -113,6 +115,7 @@ def test_a_script_that_stops_waiting_shows_its_own_lines_alone(
     assert "\nKeyboardInterrupt: You stopped waiting after " in errors
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("in_thread", [False, True])
 def test_a_script_whose_wait_is_cancelled_shows_its_own_lines_alone(
     holder: Client, wait_until_it_waits: Callable[[], None], tmp_path: Path, in_thread: bool
@@ -135,36 +138,21 @@ def script(folder: Path, in_thread: bool) -> subprocess.Popen[str]:
 
 
 class Shown(WaitingLine):
-    """A front end that remembers the messages that it was told, and may be gone."""
+    """A front end that remembers the messages that it was told."""
 
-    def __init__(self, is_gone: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.is_gone = is_gone
         self.lines: list[str] = []
 
     def show(self, text: str) -> None:
         self.lines.append(text)
-        if self.is_gone:
-            raise OSError("nobody is there")
-
-
-def test_a_wait_that_was_not_shown_is_not_summed_up() -> None:
-    shown = Shown()
-    shown(None)
-    shown.cell_ended()
-    assert shown.lines == []
-
-
-def test_a_front_end_that_is_gone_is_no_error() -> None:
-    shown = Shown(is_gone=True)
-    shown(m.Wait(1, 1, 3.0, ""))
-    shown(None)
-    shown.cell_ended()
-    assert len(shown.lines) == 2
 
 
 def test_waits_are_summed_up_until_the_cell_ends() -> None:
     shown = Shown()
+    shown(None)  # a wait that was not shown
+    shown.cell_ended()
+    assert shown.lines == []
     for seconds in (60.0, 90.0):
         shown(m.Wait(1, 1, seconds, ""))
         shown.count(seconds)

@@ -57,9 +57,7 @@ WHO_AS_SUBJECT = re.compile(
     BEGINS_CLAUSE + r"who \w+[^?]*?(?=[.;:|]|$)", re.IGNORECASE | re.MULTILINE
 )
 # What a sentence of the code may say -> why
-SENTENCES_ALLOWED = {
-    "1 to 64 letters, digits": "characters, and no handoff",
-}
+SENTENCES_ALLOWED = {"1 to 64 letters, digits": "characters, and no handoff"}
 # Identifiers of the product -> why they have a banned word
 NAMES_ALLOWED = {
     "deed": "a key of JSON that scripts read",
@@ -273,46 +271,32 @@ def test_what_is_allowed_is_there() -> None:
 BANNED_IN: dict[Callable[[Path], Iterator[str]], list[tuple[str, str]]] = {
     found_in_page: [
         ("word.md", "The change-over takes 50 us."),
-        ("first.md", "Who waits is told."),
         ("clause.md", "It is told; who has waited\nlonger comes first."),
         ("cell.md", "| who looks | all |"),
-        ("length.md", "They had to wait so long."),
-        ("words.md", "The session is held back."),
-        ("whoever.md", "Whoever runs the broker owns it."),
         ("object.md", "the device of who asked"),
     ],
     found_in_code: [
-        ("docstring.py", 'def after() -> None:\n    """Time of the change-over."""\n'),
         ("comment.py", "a = 1\n# It is told; a session who waits\n# is held\n# back.\n"),
-        ("trailing.py", "wait()  # for who comes\n"),
         ("names.py", "def test_who_waits_is_told() -> None:\n    pass\n"),
         ("field.py", 'class A:\n    a: int\n    """Whoever has the turn."""\n'),
         ("line.cpp", 'auto url = "http://host";  // of nobody\n'),
         ("lines.h", "int a;\n// A session is held\n// back.\nint b;\n"),
         ("block.ts", "/**\n * A large letter.\n */\nlet a = `//`;\n"),
-        ("title.cpp", 'TEST_CASE("who waits is told") {}\n'),
         ("title.ts", "it('is for somebody', () => {});\n"),
-        ("block.css", "/* Who waits is served. */\n"),
-        ("trailing.yaml", "a: 1  # of whoever connects\n"),
         ("lines.service", "A=1\n# It is held\n# back.\n"),
     ],
     found_in_sentences: [
-        ("plain.py", 'a = "nobody waits"\n'),
         ("joined.py", 'raise Error(f"{a} is held " f"back by {b}")\n'),
         ("inside.py", "a = f\"{b or 'nobody waits'}\"\n"),
-        ("object.py", 'a = "ask who runs it"\n'),
         ("subject.py", 'a = "waits; who comes is told"\n'),
-        ("plain.ts", "const a = trans.__('waits for somebody');\n"),
         ("template.ts", "const a = `held ${at} back, or held back`;\n"),
     ],
     found_in_names: [
-        ("snake.py", "most_guesses = 1\n"),
         ("constant.py", "NOBODY = 1\n"),
         ("argument.pyi", "def page_out(dismissed: int) -> None: ...\n"),
         ("capitals.h", "constexpr int kMostLetters = 2;\n"),
         ("class.cpp", "class HTTPMailbox;\n"),
         ("camel.ts", "const theAudience = [];\n"),
-        ("caretaker.py", "a = 1\n"),
         ("rule_ladder.ts", "const a = 1;\n"),
     ],
 }
@@ -322,7 +306,6 @@ OTHERS_IN: dict[Callable[[Path], Iterator[str]], list[tuple[str, str]]] = {
         ("code.md", "The setting `aging_seconds` bounds backfill."),
         ("block.md", "```\nWho waits: as of now\n```"),
         ("link.md", "[Scheduling](how-to.md#change-over)"),
-        ("users.md", "Only users who belong to the group may look."),
         ("question.md", "Who may change it?"),
     ],
     found_in_code: [
@@ -330,23 +313,18 @@ OTHERS_IN: dict[Callable[[Path], Iterator[str]], list[tuple[str, str]]] = {
         ("identifier.py", "# `aging_seconds` bounds backfill.\npatience = 1\n"),
         ("lines.py", "# Sessions\n# who wait are told.\n"),
         ("string.cpp", 'const char* a = "// nobody";  // a string\n'),
-        ("string.ts", "const a = 'who waits'; // 1\n"),
     ],
     found_in_sentences: [
         ("docstring.py", '"""It waits for nobody."""\n'),
-        ("comment.py", 'a = 1  # "for nobody"\n'),
         ("key.py", 'a = {"foreign": 1, "a class": nobody}\n'),
         ("field.py", 'a = f"a class of {who} has {foreign}"\n'),
         ("allowed.py", 'a = "an id is 1 to 64 letters, digits or _"\n'),
-        ("key.ts", "const a = b['foreign']; // of nobody\n"),
         ("field.ts", "const a = `${foreign} is in use`;\n"),
     ],
     found_in_names: [
         ("string.py", 'a = "nobody"  # foreign\n'),
         ("allowed.py", "a = device.foreign_bytes\n"),
         ("longer.py", "theirs = trialled = 1\n"),
-        ("string.ts", "const a = 'crowd'; // trial\n"),
-        ("longer.h", "int patiently;\n"),
     ],
 }
 

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import re
+import select
 import socket
 import stat
 import struct
@@ -23,7 +24,7 @@ from ..settings import Settings, as_environment, cluster_socket_path, socket_pat
 
 MAX_PATH_BYTES = 107  # sun_path of a Unix socket, less its final zero
 RETRY_SECONDS = 0.02
-STARTING_SECONDS = 3.0  # that a broker may take to listen until it is started again
+STARTING_SECONDS = 3.0  # a broker that has ended without listening is not started again before
 # Names of variables that the broker has no use for, and would keep longer than the process that
 # has them.
 SECRET = re.compile("TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|KEY", re.IGNORECASE)
@@ -217,14 +218,14 @@ def _start_and_connect(path: Path, settings: Settings, program: Program = BROKER
     if path.is_dir():  # which no broker takes away
         raise is_in_the_way(path, os.strerror(errno.EISDIR))
     deadline = time.monotonic() + settings.start_seconds
-    start_lock = StartLock(path, min(STARTING_SECONDS + 1.0, settings.start_seconds / 2))
+    start_lock = StartLock(path, settings.start_seconds / 2)
     while time.monotonic() < deadline:
         with start_lock.tried() as is_chosen:
             if (connection := try_connect(path)) is not None:
                 return connection
             if is_chosen:
-                launch(path, settings, program)
-                if (connection := _await(path, deadline)) is not None:
+                started = launch(path, settings, program)
+                if (connection := _await(path, deadline, started)) is not None:
                     return connection
         time.sleep(RETRY_SECONDS)
     raise BrokerUnavailable(
@@ -240,14 +241,31 @@ def _last_words(log: Path) -> str:
         return f"({error.strerror})"
 
 
-def _await(path: Path, deadline: float) -> socket.socket | None:
-    """Return the connection to a broker that is starting; None when it is time to try again."""
-    until = min(deadline, time.monotonic() + STARTING_SECONDS)
-    while time.monotonic() < until:
+def _await(path: Path, deadline: float, process: int) -> socket.socket | None:
+    """Return the connection to a broker that is starting; None when it is time to try again.
+
+    On a busy machine a broker takes many seconds to start: while it lives, no other one is started.
+    """
+    until = time.monotonic() + STARTING_SECONDS
+    while (now := time.monotonic()) < deadline and (now < until or not has_ended(process)):
         if (connection := try_connect(path)) is not None:
             return connection
         time.sleep(RETRY_SECONDS)
     return None
+
+
+def has_ended(process: int) -> bool:
+    """Whether the process with this id has ended, even if no parent has reaped it yet."""
+    try:
+        descriptor = os.pidfd_open(process)
+    except ProcessLookupError:
+        return True
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    try:
+        return bool(poll.poll(0))
+    finally:
+        os.close(descriptor)
 
 
 class StartLock:
@@ -345,8 +363,9 @@ def open_own(path: Path, flags: int = 0) -> int:
     return descriptor
 
 
-def launch(path: Path, settings: Settings, program: Program = BROKER) -> None:
-    """Start a program that outlives us: own session, no parent, nothing of ours open.
+def launch(path: Path, settings: Settings, program: Program = BROKER) -> int:
+    """Start a program that outlives us: own session, no parent, nothing of ours open. Return its
+    process id.
 
     The shell puts it in the background and ends, so that it is no process's child and no zombie of
     a kernel; the working directory is / so that no file of the user shadows a module. Secrets of
@@ -356,16 +375,17 @@ def launch(path: Path, settings: Settings, program: Program = BROKER) -> None:
     ours = {**as_environment(settings), program.variable: str(path)}
     environment = {name: os.environ[name] for name in os.environ if not SECRET.search(name)}
     with open(open_own(log_path(path), os.O_APPEND), "ab") as log:
-        subprocess.run(
-            ["/bin/sh", "-c", '"$@" </dev/null &', "sh", *command],
+        shell = subprocess.run(
+            ["/bin/sh", "-c", '"$@" </dev/null >&2 & echo $!', "sh", *command],
             cwd="/",
             env=environment | ours,
             stdin=subprocess.DEVNULL,
-            stdout=log,
+            stdout=subprocess.PIPE,
             stderr=log,
             start_new_session=True,
             check=True,
         )
+    return int(shell.stdout)
 
 
 def log_path(path: Path) -> Path:

@@ -11,8 +11,20 @@ from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.framing import MAX_SNAPSHOT_BYTES, Frames, ToBroker, decode_from_broker
 from jupyter_gpushare.wire.snapshot import Snapshot, in_words
 
+MIB = 1 << 20
 STRANGER = 54321  # a user id that is neither the superuser's nor the broker's
 KEY = "a" * m.KEY_LENGTH
+TO_ANOTHERS_SESSION: list[m.Message] = [  # only its owner, or an admin, may
+    m.Open(id="first", name="taken over", device="host"),
+    m.Change("first", paused=True),
+    m.Change("first", weight=5.0),
+    m.Preempt("first"),
+    m.Evict("first"),
+    m.Cancel("first"),
+    m.SetPolicy("fifo"),
+    m.SetPolicy(running_lanes=2),
+    m.Shutdown(),
+]
 Kind = TypeVar("Kind", bound=m.Message)
 Me = TypeVar("Me", bound="Speaker")
 
@@ -75,7 +87,7 @@ class LaneUser(Speaker):
     keeps: type[m.Message] = m.Message
 
     def __init__(
-        self, service: Service, name: str, ephemeral: int, user: str = "ada", **fields: Any
+        self, service: Service, name: str, ephemeral: int = MIB, user: str = "ada", **fields: Any
     ) -> None:
         super().__init__(service, user)
         self.is_there = True

@@ -1,4 +1,5 @@
-"""Processes of other users, too. Forked without exec, since those may not run our Python."""
+"""Processes of this user and of others; those are forked without exec, since other users may not
+run our Python."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +19,19 @@ NOBODY = 65534
 needs_root = pytest.mark.skipif(
     os.getuid() != 0, reason="only root can act as another user, as a hub's users are"
 )
+
+
+def run_broker(**own: str) -> subprocess.CompletedProcess[str]:
+    """Run a broker, with these settings of its own, that ends by itself."""
+    environment = {f"JUPYTER_GPUSHARE_{name.upper()}": value for name, value in own.items()}
+    return subprocess.run(
+        [sys.executable, "-m", "jupyter_gpushare.broker"],
+        cwd="/",
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
 
 
 class Child:

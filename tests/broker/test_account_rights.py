@@ -11,7 +11,6 @@ import pytest
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.wire import messages as m
-from jupyter_gpushare.wire.snapshot import Snapshot
 
 from .listener import Speaker
 
@@ -87,26 +86,3 @@ def test_names_of_notebooks_in_a_report_are_of_those_alone(user: str, report: As
 def test_sums_of_a_group_are_for_its_teachers(report: Ask) -> None:
     assert report("tim", "group") == {"vision"}
     assert report("ada", "group") == {"", "sound", "vision"}
-
-
-def test_a_connection_asks_for_one_report_at_a_time(service: Service) -> None:
-    impatient, other = Speaker(service, "ann"), Speaker(service, "bob")
-    for client in (impatient, impatient, other):
-        client.says(m.Account(0.0, 1.0))
-    (refused,) = [message for message in impatient.heard if isinstance(message, m.Error)]
-    assert refused.code == "limit"
-    assert not any(isinstance(message, m.Error) for message in other.heard)
-
-
-@pytest.mark.parametrize("user", SEES)
-def test_names_of_released_notebooks_are_hidden_as_others_are(user: str, service: Service) -> None:
-    subscriber, watcher = Speaker(service, user), Speaker(service, user)
-    subscriber.says(m.Look(), 5.0)
-    watcher.says(m.Watch(), 5.0)
-    for client in (subscriber, watcher):
-        (snapshot,) = [message for message in client.heard if isinstance(message, Snapshot)]
-        names = {view.user: view.name for view in snapshot.devices[0].resting}
-        assert names == {
-            name: f"{name}s-work.ipynb" if name in SEES[user] else f"a notebook of {name}"
-            for name in PEOPLE
-        }

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import stat
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare.broker.access.permissions import Person
 from jupyter_gpushare.broker.accounting.accounts import (
     GAP_SECONDS,
     MAX_NAMES,
@@ -19,9 +22,13 @@ from jupyter_gpushare.broker.accounting.accounts import (
     Seen,
 )
 from jupyter_gpushare.broker.accounting.ledger import MIGRATIONS, Ledger, Scope
+from jupyter_gpushare.broker.accounting.reports import Reports
 from jupyter_gpushare.broker.admin.rulebook import Zone
+from jupyter_gpushare.errors import LimitExceeded
 from jupyter_gpushare.settings import Settings, load
-from jupyter_gpushare.wire.messages import AccountRow
+from jupyter_gpushare.wire import messages as m
+
+from .listener import Listener
 
 ALL = Scope(everything=True)
 NOON = time.mktime((2026, 11, 17, 12, 0, 0, 0, 0, -1))
@@ -62,6 +69,12 @@ def opened_at(path: Path, clock: Clock) -> Accounts:
     return Accounts(Ledger(path), clock=clock, now=clock.now)
 
 
+def looks(accounts: Accounts, clock: Clock, seconds: float, sessions: dict[str, Seen]) -> None:
+    """Let this time pass, and count."""
+    clock.passes(seconds)
+    accounts.follow(clock.now, sessions)
+
+
 def seen(device_seconds: float = 0.0, **more: object) -> Seen:
     fields = {
         "user": "ada",
@@ -76,11 +89,11 @@ def seen(device_seconds: float = 0.0, **more: object) -> Seen:
     return Seen(device_seconds=device_seconds, **fields)  # type: ignore[arg-type]
 
 
-def rows(accounts: Accounts, by: str = "user", scope: Scope = ALL) -> list[AccountRow]:
+def rows(accounts: Accounts, by: str = "user", scope: Scope = ALL) -> list[m.AccountRow]:
     return accounts.rows(by, 0.0, 1e12, scope).result()
 
 
-def row(accounts: Accounts, by: str = "user") -> AccountRow:
+def row(accounts: Accounts, by: str = "user") -> m.AccountRow:
     (only,) = rows(accounts, by)
     return only
 
@@ -94,20 +107,12 @@ def test_usage_between_two_looks_is_counted(accounts: Accounts, clock: Clock) ->
     accounts.granted("a")
     now = seen(3.0, waited_seconds=1.0, persistent_bytes=100, lane_bytes=10)
     accounts.follow(clock.now, {"a": now})
-    assert row(accounts) == AccountRow("ada", 3.0, 1.0, 400.0, 30.0, 1)
-
-
-def test_usage_before_the_first_look_is_not_counted(accounts: Accounts, clock: Clock) -> None:
-    accounts.follow(clock.now, {"a": seen(5000.0, waited_seconds=3.0)})
-    clock.passes(1.0)
-    accounts.follow(clock.now, {"a": seen(5000.5, waited_seconds=3.0)})
-    assert row(accounts).device_seconds == 0.5
+    assert row(accounts) == m.AccountRow("ada", 3.0, 1.0, 400.0, 30.0, 1)
 
 
 def test_no_user_is_charged_for_more_time_than_has_passed(accounts: Accounts, clock: Clock) -> None:
     accounts.follow(clock.now, {"a": seen()})
-    clock.passes(2.0)
-    accounts.follow(clock.now, {"a": seen(1e9, waited_seconds=1e9)})
+    looks(accounts, clock, 2.0, {"a": seen(1e9, waited_seconds=1e9)})
     assert (row(accounts).device_seconds, row(accounts).waited_seconds) == (2.0, 2.0)
 
 
@@ -115,19 +120,15 @@ def test_a_session_that_says_it_had_less_gets_nothing_back(
     accounts: Accounts, clock: Clock
 ) -> None:
     accounts.follow(clock.now, {"a": seen()})
-    clock.passes(2.0)
-    accounts.follow(clock.now, {"a": seen(2.0)})
-    clock.passes(1.0)
-    accounts.follow(clock.now, {"a": seen(0.0)})
-    clock.passes(1.0)
-    accounts.follow(clock.now, {"a": seen(1.0)})
+    looks(accounts, clock, 2.0, {"a": seen(2.0)})
+    looks(accounts, clock, 1.0, {"a": seen(0.0)})
+    looks(accounts, clock, 1.0, {"a": seen(1.0)})
     assert row(accounts).device_seconds == 3.0
 
 
 def test_memory_that_was_unseen_for_long_is_not_counted(accounts: Accounts, clock: Clock) -> None:
     accounts.follow(clock.now, {"a": seen(persistent_bytes=100)})
-    clock.passes(GAP_SECONDS + 1.0)
-    accounts.follow(clock.now, {"a": seen(persistent_bytes=100)})
+    looks(accounts, clock, GAP_SECONDS + 1.0, {"a": seen(persistent_bytes=100)})
     assert rows(accounts) == []
 
 
@@ -136,13 +137,12 @@ def test_a_clock_that_is_set_back_between_two_brokers_charges_no_user_less_than_
 ) -> None:
     first = opened_at(path, clock)
     first.follow(clock.now, {"a": seen(persistent_bytes=100)})
-    clock.passes(1.0)
-    first.follow(clock.now, {"a": seen(1.0, persistent_bytes=100)})
+    looks(first, clock, 1.0, {"a": seen(1.0, persistent_bytes=100)})
     first.close()
     clock.unix -= 7.0
     second = opened_at(path, clock)
     second.follow(clock.now, {"a": seen(2.0, persistent_bytes=100)})
-    assert row(second) == AccountRow("ada", 1.0, 0.0, 100.0, 0.0, 0)
+    assert row(second) == m.AccountRow("ada", 1.0, 0.0, 100.0, 0.0, 0)
     second.close()
 
 
@@ -150,8 +150,7 @@ def test_a_clock_that_is_set_right_again_finds_the_usage_of_that_day(
     accounts: Accounts, clock: Clock
 ) -> None:
     accounts.follow(clock.now, {"a": seen()})
-    clock.passes(2.0)
-    accounts.follow(clock.now, {"a": seen(2.0)})
+    looks(accounts, clock, 2.0, {"a": seen(2.0)})
     for step in (3 * DAY, -3 * DAY):
         clock.unix += step
         accounts.follow(clock.now, {"a": seen(2.0)})
@@ -164,8 +163,7 @@ def test_sums_are_by_user_group_notebook_day_and_hour(accounts: Accounts, clock:
     clock.passes(1.0)
     then = {"a": seen(1.0), "b": seen(0.5, user="bob", group="", notebook="x.ipynb")}
     accounts.follow(clock.now, then)
-    clock.passes(3600.0)
-    accounts.follow(clock.now, {"a": seen(2.0)})
+    looks(accounts, clock, 3600.0, {"a": seen(2.0)})
 
     def sums(by: str) -> dict[str, float]:
         return {row.name: row.device_seconds for row in rows(accounts, by)}
@@ -196,8 +194,7 @@ def test_the_largest_use_comes_first_and_days_and_hours_come_in_their_order(
 def test_a_span_has_the_hours_that_begin_in_it(accounts: Accounts, clock: Clock) -> None:
     accounts.follow(clock.now, {"a": seen()})
     for total in (1.0, 2.0):
-        clock.passes(3600.0)
-        accounts.follow(clock.now, {"a": seen(total)})
+        looks(accounts, clock, 3600.0, {"a": seen(total)})
     (one,) = accounts.rows("user", NOON + 3600, NOON + 7200, ALL).result()
     assert one.device_seconds == 1.0
 
@@ -214,45 +211,7 @@ def test_a_user_with_countless_notebooks_has_some_rows_an_hour(
     assert found[f"ada: {OTHERS}"] == pytest.approx(5.0)
 
 
-# --- whose figures --------------------------------------------------------------------------------
-
-
-def test_a_scope_shows_ones_own_and_ones_groups_and_no_others(
-    accounts: Accounts, clock: Clock
-) -> None:
-    people = {"ada": "ml", "bob": "ml", "cyd": "", "dan": "art"}
-    for total in (0.0, 1.0):
-        states = {name: seen(total, user=name, group=group) for name, group in people.items()}
-        accounts.follow(clock.now, states)
-        clock.passes(1.0)
-
-    def names(scope: Scope) -> list[str]:
-        return [row.name for row in rows(accounts, scope=scope)]
-
-    assert names(Scope(False, "ada")) == ["ada"]
-    assert names(Scope(False, "cyd", frozenset({"ml"}))) == ["ada", "bob", "cyd"]
-    assert names(Scope(False, "ada", frozenset({"ml' OR 1=1 --"}))) == ["ada"]
-    assert names(ALL) == ["ada", "bob", "cyd", "dan"]
-
-
 # --- today ----------------------------------------------------------------------------------------
-
-
-def test_usage_of_today_is_known_at_once(accounts: Accounts, clock: Clock) -> None:
-    accounts.follow(clock.now, {"a": seen(), "b": seen(user="bob")})
-    clock.passes(2.0)
-    accounts.follow(clock.now, {"a": seen(2.0), "b": seen(1.0, user="bob")})
-    assert (accounts.used_today("ada"), accounts.used_today("eve")) == (2.0, 0.0)
-    assert accounts.used_today_by_group("ml") == 3.0
-
-
-def test_a_day_begins_at_zero(accounts: Accounts, clock: Clock) -> None:
-    accounts.follow(clock.now, {"a": seen()})
-    clock.passes(10.0)
-    accounts.follow(clock.now, {"a": seen(10.0)})
-    clock.passes(DAY)
-    accounts.follow(clock.now, {"a": seen(11.0)})
-    assert accounts.used_today("ada") == 1.0
 
 
 def test_a_day_begins_at_midnight_in_the_time_zone_of_the_rules(
@@ -276,8 +235,7 @@ def test_a_day_begins_at_midnight_in_the_time_zone_of_the_rules(
 def test_a_new_broker_knows_the_usage_of_today(path: Path, clock: Clock) -> None:
     before = opened_at(path, clock)
     before.follow(clock.now, {"a": seen()})
-    clock.passes(10.0)
-    before.follow(clock.now, {"a": seen(10.0)})
+    looks(before, clock, 10.0, {"a": seen(10.0)})
     before.close()
     clock.passes(60.0)
     after = opened_at(path, clock)
@@ -293,30 +251,10 @@ def test_midnight_is_this_machines() -> None:
 # --- crashes --------------------------------------------------------------------------------------
 
 
-def test_a_session_that_outlives_its_broker_is_counted_once_and_whole(
-    path: Path, clock: Clock
-) -> None:
-    """The broker is killed between two batches; the session brings all its history."""
-    before = opened_at(path, clock)
-    before.follow(clock.now, {"a": seen()})
-    clock.passes(10.0)
-    before.follow(clock.now, {"a": seen(10.0, waited_seconds=0.5)})  # written
-    rows(before)
-    clock.passes(1.0)
-    before.follow(clock.now, {"a": seen(11.0, waited_seconds=0.5)})  # not written any more
-    clock.passes(2.0)
-    clock.now = 5.0  # another machine's start, perhaps
-    after = opened_at(path, clock)
-    after.follow(clock.now, {"a": seen(13.0, waited_seconds=0.5)})
-    assert (row(after).device_seconds, row(after).waited_seconds) == (13.0, 0.5)
-    after.close()
-
-
 def test_a_stranger_that_claims_a_session_inherits_nothing(path: Path, clock: Clock) -> None:
     before = opened_at(path, clock)
     before.follow(clock.now, {"a": seen()})
-    clock.passes(1.0)
-    before.follow(clock.now, {"a": seen(1.0)})
+    looks(before, clock, 1.0, {"a": seen(1.0)})
     before.close()
     clock.passes(100.0)
     after = opened_at(path, clock)
@@ -327,8 +265,7 @@ def test_a_stranger_that_claims_a_session_inherits_nothing(path: Path, clock: Cl
 
 def test_a_session_that_was_away_for_long_begins_anew(accounts: Accounts, clock: Clock) -> None:
     accounts.follow(clock.now, {"a": seen()})
-    clock.passes(RETURN_SECONDS + 1.0)
-    accounts.follow(clock.now, {})
+    looks(accounts, clock, RETURN_SECONDS + 1.0, {})
     accounts.follow(clock.now, {"a": seen(700.0)})
     assert rows(accounts) == []
 
@@ -346,8 +283,7 @@ def test_others_read_while_the_broker_writes(accounts: Accounts, path: Path, clo
     reader.execute("BEGIN")
     assert reader.execute("SELECT count(*) FROM used").fetchone() == (0,)
     accounts.follow(clock.now, {"a": seen()})
-    clock.passes(1.0)
-    accounts.follow(clock.now, {"a": seen(1.0)})
+    looks(accounts, clock, 1.0, {"a": seen(1.0)})
     assert row(accounts).device_seconds == 1.0
     assert reader.execute("SELECT count(*) FROM used").fetchone() == (0,)  # as it was at BEGIN
     reader.execute("COMMIT")
@@ -358,8 +294,7 @@ def test_others_read_while_the_broker_writes(accounts: Accounts, path: Path, clo
 def test_old_figures_go(path: Path, clock: Clock) -> None:
     old = opened_at(path, clock)
     old.follow(clock.now, {"a": seen()})
-    clock.passes(1.0)
-    old.follow(clock.now, {"a": seen(1.0)})
+    looks(old, clock, 1.0, {"a": seen(1.0)})
     old.close()
     clock.passes(40 * DAY)
     after = opened_at(path, clock)
@@ -367,8 +302,7 @@ def test_old_figures_go(path: Path, clock: Clock) -> None:
     after.follow(clock.now, {})
     assert len(rows(after)) == 1
     after.follow_rules(39, Zone())
-    clock.passes(3600.0)
-    after.follow(clock.now, {})
+    looks(after, clock, 3600.0, {})
     assert rows(after) == []
     after.close()
 
@@ -412,16 +346,7 @@ def test_a_database_of_a_newer_version_is_left_alone(lacking: Settings, path: Pa
     accounts.close()
 
 
-def test_each_schema_leads_to_the_newest(path: Path) -> None:
-    """An empty file is of schema 0; there is none between it and the first yet."""
-    path.parent.mkdir()
-    sqlite3.connect(path).close()
-    ledger = Ledger(path)
-    ledger.close()
-    with sqlite3.connect(path) as database:
-        assert database.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
-
-
+@pytest.mark.system
 def test_figures_that_could_not_be_written_are_written_later(
     path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -429,19 +354,15 @@ def test_figures_that_could_not_be_written_are_written_later(
     accounts.follow(clock.now, {"a": seen()})
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")  # it holds the file for longer than we wait
-    clock.passes(6.0)
-    accounts.follow(clock.now, {"a": seen(1.0)})
+    looks(accounts, clock, 6.0, {"a": seen(1.0)})
     assert accounts._sent[-1][0].exception() is not None
-    clock.passes(6.0)
-    accounts.follow(clock.now, {"a": seen(2.0)})
+    looks(accounts, clock, 6.0, {"a": seen(2.0)})
     assert "cannot be written now" in accounts.trouble
     other.execute("ROLLBACK")
     other.close()
-    clock.passes(6.0)
-    accounts.follow(clock.now, {"a": seen(3.0)})
+    looks(accounts, clock, 6.0, {"a": seen(3.0)})
     rows(accounts)
-    clock.passes(6.0)
-    accounts.follow(clock.now, {"a": seen(3.0)})
+    looks(accounts, clock, 6.0, {"a": seen(3.0)})
     assert (row(accounts).device_seconds, accounts.trouble) == (3.0, "")
     assert len(caplog.records) == 1
     accounts.close()
@@ -454,3 +375,53 @@ def test_the_default_is_in_the_users_state_directory(
     accounts = Accounts.of(load({}))
     accounts.close()
     assert (tmp_path / "jupyter_gpushare" / "accounts.sqlite").exists()
+
+
+# --- reports, which a thread makes while the broker continues -------------------------------------
+
+ADA = Person("ada")
+MESSAGE = m.Account(0.0, 1.0, "notebook")
+
+
+class MadeMeanwhile(Future[list[m.AccountRow]]):
+    """A report that the thread makes right after the broker has looked whether it is there."""
+
+    def done(self) -> bool:
+        was_done = super().done()
+        if not was_done:
+            self.set_result([])
+        return was_done
+
+
+class Slow(Accounts):
+    def rows(self, by: str, start: float, end: float, scope: Scope) -> Future[list[m.AccountRow]]:
+        return MadeMeanwhile()
+
+
+class Broken(Accounts):
+    def rows(self, by: str, start: float, end: float, scope: Scope) -> Future[list[m.AccountRow]]:
+        rows: Future[list[m.AccountRow]] = Future()
+        rows.set_exception(OSError("disk I/O error"))
+        return rows
+
+
+def test_a_report_that_arrives_while_the_broker_looks_is_not_lost() -> None:
+    with contextlib.closing(Slow()) as accounts:
+        reports, ada = Reports(accounts), Listener("ada")
+        reports.ask(ada, ADA, MESSAGE)
+        reports.answer()
+        assert ada.heard == []
+        with pytest.raises(LimitExceeded, match="waits for one already"):
+            reports.check(ada)
+        reports.answer()
+        assert ada.heard == [m.Accounts([], "")]
+        reports.check(ada)
+
+
+def test_a_report_that_cannot_be_made_is_one_sentence() -> None:
+    with contextlib.closing(Broken()) as accounts:
+        reports, ada = Reports(accounts), Listener("ada")
+        reports.ask(ada, ADA, MESSAGE)
+        reports.answer()
+        (error,) = ada.heard_of(m.Error)
+        assert error.message == "the accounts cannot be read: disk I/O error"

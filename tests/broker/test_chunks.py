@@ -11,7 +11,7 @@ import gc
 import itertools
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
 import pytest
@@ -75,6 +75,7 @@ def ends() -> Iterator[tuple[Channel, Channel]]:
     theirs.close()
 
 
+@pytest.mark.system
 def test_more_chunks_than_go_into_one_batch_arrive_in_order(ends: tuple[Channel, Channel]) -> None:
     descriptors = made(600)
     ends[0].send(3, 7, descriptors)
@@ -138,13 +139,6 @@ def test_a_batch_before_its_grant_waits_and_an_old_one_is_closed(
     chunks.close([*batch.descriptors, *later.descriptors, *descriptors])
 
 
-def test_nothing_is_received_from_a_channel_whose_other_end_is_closed() -> None:
-    ours, theirs = Channel.pair()
-    theirs.close()
-    assert list(ours.received()) == []
-    ours.close()
-
-
 @pytest.mark.parametrize(
     ("capacity", "size"),
     [(1, CHUNK), (8 * GIB, CHUNK), (8 * GIB + 1, 2 * CHUNK), (80 * GIB, 32 * MIB)],
@@ -203,6 +197,10 @@ class Notebook(Speaker):
             self.keep(batch.first)
             self.own += batch.descriptors
 
+    def begins(self, turn: int) -> None:
+        self.says(m.Request(turn))
+        self.make()
+
     def keep(self, count: int) -> None:
         chunks.close(self.own[count:])
         del self.own[count:]
@@ -222,9 +220,6 @@ class Notebook(Speaker):
         for batch in self.channel.received():
             self._service.take_chunks(self, batch)
 
-    def files(self) -> list[int]:
-        return list(map(file_of, self.own))
-
     def end(self) -> None:
         self.says(m.Close())
         self._service.tick(100.0)
@@ -234,98 +229,22 @@ class Notebook(Speaker):
                 channel.close()
 
 
-def test_the_first_in_a_lane_makes_its_chunks_and_the_next_gets_them(
-    notebook: Callable[..., Notebook],
-) -> None:
-    first, second = notebook("first", 5 * CHUNK), notebook("second", 3 * CHUNK)
-    assert first.last(m.Opened).chunk_bytes == CHUNK
-    first.says(m.Request(1))
-    assert first.last(m.Grant).chunks == 0
-    first.make()
-    second.says(m.Request(1))
-    first.says(m.Finish(1))
-    assert second.last(m.Grant) == m.Grant(1, 1, 5 * CHUNK, first.last(m.Grant).memory, 5)
-    second.take()
-    assert second.files() == first.files()
-    second.says(m.Finish(1))
-    first.says(m.Request(2))
-    first.take()
-    assert first.last(m.Grant).chunks == len(first.own) == 5
-
-
-def test_a_lane_that_grows_gets_more_chunks_and_keeps_those_that_it_has(
-    notebook: Callable[..., Notebook],
-) -> None:
-    first, second = notebook("first", CHUNK), notebook("second", CHUNK)
-    first.says(m.Request(1))
-    first.make()
-    before = first.files()
-    second.says(m.Report(0, m.Demand(0, 4 * CHUNK, measured=True)))
-    assert first.last(m.Grant).bytes == 4 * CHUNK
-    first.make()
-    second.says(m.Request(1))
-    first.says(m.Finish(1))
-    second.take()
-    assert second.files() == first.files()
-    assert second.files()[:1] == before
-    assert len(second.own) == 4
-
-
-def test_a_lane_that_shrinks_is_released_by_all_that_have_it_and_grows_again(
-    service: Service, notebook: Callable[..., Notebook]
-) -> None:
-    small, large = notebook("small", CHUNK), notebook("large", 8 * CHUNK)
-    for each in (small, large):
-        each.says(m.Request(1))
-        each.make()
-        each.says(m.Finish(1))
-    large.says(m.Report(0, m.Demand(0, 2 * CHUNK, measured=True)))
-    service.tick(1.0)
-    memory = small.last(m.Grant).memory
-    assert small.last(m.Trim) == large.last(m.Trim) == m.Trim(memory, 2 * CHUNK)
-    assert len(small.own) == len(large.own) == 2
-    large.says(m.Report(0, m.Demand(0, 3 * CHUNK, measured=True)))
-    for each in (large, small):
-        each.says(m.Request(2))
-        each.make()
-        each.says(m.Finish(2))
-    assert small.files() == large.files()
-    assert len(small.own) == 3
-
-
+@pytest.mark.system
 def test_a_lane_that_shrinks_is_released_on_its_own_gpu_alone(
     service: Service, notebook: Callable[..., Notebook]
 ) -> None:
     here, there = notebook("here", 8 * CHUNK), notebook("there", 8 * CHUNK, "cuda:1")
     for each in (here, there):
-        each.says(m.Request(1))
-        each.make()
-    here.says(m.Finish(1))
-    here.says(m.Report(0, m.Demand(0, 2 * CHUNK, measured=True)))
+        each.begins(1)
+    here.says(m.Finish(1)).says(m.Report(0, m.Demand(0, 2 * CHUNK, measured=True)))
     service.tick(1.0)
     assert (len(here.own), len(there.own)) == (2, 8)
 
 
-def test_a_lane_that_closes_keeps_no_chunk(
-    service: Service, notebook: Callable[..., Notebook]
-) -> None:
-    before = open_descriptors()
-    one = notebook("one", 6 * CHUNK)
-    one.says(m.Request(1))
-    one.make()
-    one.says(m.Finish(1))
-    one.says(m.Close())
-    service.tick(1.0)
-    one.end()
-    assert not open_descriptors() - before
-
-
-def test_chunks_that_were_not_asked_for_are_not_kept(
-    notebook: Callable[..., Notebook],
-) -> None:
+@pytest.mark.system
+def test_chunks_that_were_not_asked_for_are_not_kept(notebook: Callable[..., Notebook]) -> None:
     holder, other = notebook("holder", 2 * CHUNK), notebook("other", 2 * CHUNK)
-    holder.says(m.Request(1))
-    holder.make()
+    holder.begins(1)
     memory, before = holder.last(m.Grant).memory, open_descriptors()
     extra = made(3)
     for peer, number, first in ((holder, memory, 2), (other, memory, 2), (holder, 99, 0)):
@@ -359,17 +278,13 @@ def test_a_direct_handoff_does_not_go_to_a_session_that_has_released_the_only_ch
     stranger = notebook("stranger", CHUNK, user="eve")
     service.handle(first, m.SetPolicy("fifo", running_lanes=1), 0.0)
     for turn, each in ((1, first), (1, second), (1, stranger), (2, first)):
-        each.says(m.Request(turn))
-        each.make()
+        each.begins(turn)
         if turn == 1:
             each.says(m.Finish(1))
     second.says(m.Request(2))
     first.says(m.Preempt("first"))
     assert first.last(m.Grant).memory == second.last(m.Grant).memory
     assert first.last(m.Yield) == m.Yield(2, None)
-
-
-# --- and its event loop ---------------------------------------------------------------------------
 
 
 class Session:
@@ -402,29 +317,30 @@ class Session:
             await asyncio.sleep(0)
 
 
-def test_a_session_that_closes_its_channel_is_not_looked_at_for_ever(service: Service) -> None:
-    async def run() -> None:
-        session = Session()
-        await session.open(service)
-        assert session.is_attended()
-        session.channel.close()
-        while session.is_attended():
+async def close_the_channel(session: Session) -> None:
+    assert session.is_attended()
+    session.channel.close()
+    while session.is_attended():
+        await asyncio.sleep(0)
+
+
+async def send_chunks_until_the_end(session: Session) -> None:
+    one = made(1)
+    with contextlib.suppress(BrokenPipeError):
+        while session.connection.channel is not None:
+            session.channel.send(1, 0, one)
             await asyncio.sleep(0)
-        await session.end()
-
-    asyncio.run(asyncio.wait_for(run(), 60))
+    chunks.close(one)
 
 
-def test_a_session_that_sends_chunks_without_end_is_disconnected(service: Service) -> None:
+@pytest.mark.parametrize("act", [close_the_channel, send_chunks_until_the_end])
+def test_a_session_that_closes_its_channel_or_sends_without_end_is_not_attended_for_ever(
+    service: Service, act: Callable[[Session], Awaitable[None]]
+) -> None:
     async def run() -> None:
         session = Session()
         await session.open(service)
-        one = made(1)
-        with contextlib.suppress(BrokenPipeError):
-            while session.connection.channel is not None:
-                session.channel.send(1, 0, one)
-                await asyncio.sleep(0)
-        chunks.close(one)
+        await act(session)
         await session.end()
 
     asyncio.run(asyncio.wait_for(run(), 60))

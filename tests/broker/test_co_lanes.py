@@ -3,10 +3,7 @@ the ledger when one of them is killed or lost."""
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import socket
 import struct
 from collections.abc import Callable
 from functools import partial
@@ -18,14 +15,10 @@ from jupyter_gpushare import _core
 from jupyter_gpushare._core import HostLaneMemory
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.settings import Settings, load
 from jupyter_gpushare.wire import messages as m
-from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.handoff_slot import write_handoff_token
 
-from ..polling import next_of, until
 from .listener import KEY, LaneUser
-from .processes import Child
 
 MIB = 1 << 20
 SIZE = 2 * MIB
@@ -48,9 +41,6 @@ def claims(ledger: int) -> Claims:
     (word,) = struct.unpack("Q", os.pread(ledger, 8, 0))
     first, second, third, fourth = (word >> shift & 0x7FFF for shift in (0, 15, 30, 45))
     return Claims((first, second), (third, fourth), word >> 60 & 1)
-
-
-# --- what sessions are told -----------------------------------------------------------------------
 
 
 class Notebook(LaneUser):
@@ -158,8 +148,7 @@ def test_none_waits_for_a_lost_session_that_lives_and_the_other_one_gets_other_m
     assert second.grant.memory not in (0, memory)  # from its next boundary on
     assert is_ledger(second.page)
     assert claims(second.page).bounds[second.grant.end] == CHUNKS  # until then
-    third = notebook("third")
-    third.says(m.Request(1))
+    third = notebook("third").says(m.Request(1))
     assert (third.grant.memory, third.grant.end) == (second.grant.memory, 0)
     second.says(m.Finish(1))
     assert claims(third.page).bounds == (0, 0)
@@ -193,8 +182,7 @@ def test_a_session_that_may_not_know_of_its_end_yet_makes_no_direct_handoff(
     pair: tuple[Notebook, Notebook], notebook: Callable[..., Notebook], service: Service
 ) -> None:
     first, _ = pair
-    third = notebook("third")
-    third.says(m.Request(1))
+    third = notebook("third").says(m.Request(1))
     for now in (1.0, 2.0):
         service.pass_time(now)
     asked = next(each for each in pair if each.heard_of(m.Yield))
@@ -208,8 +196,7 @@ def test_an_end_goes_by_direct_handoff_to_a_session_that_has_the_ledger(
     pair: tuple[Notebook, Notebook], notebook: Callable[..., Notebook], service: Service
 ) -> None:
     first, second = pair
-    third = notebook("third")
-    third.says(m.Request(1))
+    third = notebook("third").says(m.Request(1))
     for turn in range(1, 6):  # each of them gets its end at the begin of a turn
         service.pass_time(float(turn))
         for each in (first, second, third):
@@ -225,89 +212,16 @@ def test_an_end_goes_by_direct_handoff_to_a_session_that_has_the_ledger(
     assert set(tokens) <= written
 
 
-@pytest.mark.parametrize("shares", [(False, True), (True, False)])
-def test_none_is_told_of_an_end_unless_both_can_share(
-    notebook: Callable[..., Notebook], shares: tuple[bool, bool]
+@pytest.mark.parametrize(
+    ("lanes_are_shared", "shares"),
+    [(True, (False, True)), (True, (True, False)), (False, (True, True))],
+)
+def test_none_is_told_of_an_end_unless_lanes_are_shared_and_both_can_share(
+    ruled: Callable[..., Service], lanes_are_shared: bool, shares: tuple[bool, bool]
 ) -> None:
-    both = [notebook(name, can) for name, can in zip(("first", "second"), shares, strict=True)]
+    service = ruled("", share_lanes=lanes_are_shared, running_lanes=2)
+    both = [Notebook(service, name, can) for name, can in zip("ab", shares, strict=True)]
     for each in both:
         each.says(m.Request(1))
     assert [len(each.heard_of(m.Grant)) for each in both] == [1, 0]
     assert not any(each.heard_of(m.Ledger) for each in both)
-
-
-def test_where_lanes_are_not_shared_it_does_not_matter_what_sessions_say() -> None:
-    service = Service(load({}, running_lanes=2), DEVICES, started=0.0)
-    both = [Notebook(service, name) for name in ("first", "second")]
-    for each in both:
-        each.says(m.Request(1))
-    assert [len(each.heard_of(m.Grant)) for each in both] == [1, 0]
-    assert not any(each.heard_of(m.Ledger) for each in both)
-
-
-# --- over the socket of a real broker -------------------------------------------------------------
-
-
-@pytest.fixture
-def shared(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Settings of a broker where two sessions may use one lane at once."""
-    own = {"share_lanes": "1", "running_lanes": "2", "host_capacity_bytes": str(CAPACITY)}
-    for name, value in own.items():
-        monkeypatch.setenv(f"JUPYTER_GPUSHARE_{name.upper()}", value)
-    return settings
-
-
-class Member:
-    """A session whose demand is known, in its first turn. It attaches to the lane as it is
-    granted."""
-
-    def __init__(self, settings: Settings, name: str) -> None:
-        self.client = Client.connect(settings)
-        demand = m.Demand(0, SIZE, measured=True)
-        self.client.ask(m.Open(id=name, name=name, device="host", demand=demand, shares=True))
-        self.client.send(m.Request(1))
-
-    def attach(self, grant: m.Grant) -> str:
-        memory = self.client.lane_memory
-        end = _core.LaneEnd(memory.ledger, grant.end) if grant.end != m.ALONE else None
-        return _core.Lane.attach(memory.descriptor, grant.bytes, end)
-
-    def claims(self) -> Claims:
-        return claims(self.client.lane_memory.ledger)
-
-
-def compute(pair: socket.socket, settings: Settings, name: str) -> None:
-    """A session in a process of its own, which says what it is granted, and is in an iteration from
-    each word that it hears to the next."""
-    member = Member(settings, name)
-    trouble = _core.Lane.open(4 * CAPACITY)
-    while True:
-        grant = next_of(member.client, m.Grant)
-        trouble = trouble or member.attach(grant)
-        _core.Lane.enter()
-        pair.send(json.dumps([grant.turn, grant.end, grant.bytes, trouble]).encode())
-        pair.recv(64)
-        _core.Lane.leave()
-
-
-def test_a_killed_session_leaves_its_end_to_the_next_one_and_the_other_goes_on(
-    shared: Settings, child: Callable[..., Child]
-) -> None:
-    first = child(partial(compute, settings=shared, name="first"))
-    assert first.hears() == [1, m.ALONE, SIZE, ""]
-    second = child(partial(compute, settings=shared, name="second"))
-    assert second.hears() == [1, 1, CAPACITY, ""]
-    first.says("the iteration is over")
-    assert first.hears() == [1, 0, CAPACITY, ""]
-    third = Member(shared, "third")
-    assert third.client.look().devices[0].lanes[0].width_bytes == CAPACITY
-    states = {view.name: view.state for view in third.client.look().devices[0].sessions}
-    assert states == {"first": "running", "second": "running", "third": "waiting"}
-    os.kill(first.pid, signal.SIGKILL)
-    grant = next_of(third.client, m.Grant)
-    assert (grant.end, grant.bytes) == (0, CAPACITY)
-    until(lambda: third.claims().bounds[0] == 0)
-    assert third.claims().bounds[1] == CHUNKS  # the other one is in its iteration
-    second.says("the iteration is over")
-    until(lambda: third.claims().bounds == (0, 0))
-    third.client.close()

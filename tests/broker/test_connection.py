@@ -37,6 +37,7 @@ PROCESSES = 300
 ALLOCATIONS = 10  # that a close makes at least
 
 
+@pytest.mark.system
 def test_a_connection_ends_although_there_was_no_memory_to_close_it() -> None:
     """Or its descriptor would stay as long as the broker. Python makes do without the memory of
     some allocations, and of which ones depends on what ran before."""
@@ -154,6 +155,7 @@ def test_a_broker_that_sleeps_stays(settings: Settings) -> None:
         assert client.look().broker.pid == client.welcome.pid
 
 
+@pytest.mark.system
 def test_a_process_computes_until_it_ends_and_may_end_while_it_is_looked_at() -> None:
     assert computes(os.getpid())
     with ThreadPoolExecutor(1) as pool:

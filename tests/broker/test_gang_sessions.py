@@ -38,8 +38,17 @@ class Host:
         self.notebooks: dict[str, Notebook] = {}
         self.accounts = Accounts()
         self._journal = os.memfd_create("journal")
-        journal = RecoveryJournal(self._journal)
-        self.service = Service(load({}), GPUS, started=0.0, accounts=self.accounts, journal=journal)
+        self.start()
+
+    def start(self, grants_from: float = 0.0) -> None:
+        self.service = Service(
+            load({}),
+            GPUS,
+            started=0.0,
+            grants_from=grants_from,
+            accounts=self.accounts,
+            journal=RecoveryJournal(self._journal),
+        )
 
     def close(self) -> None:
         self.accounts.close()
@@ -55,14 +64,7 @@ class Host:
 
     def restart(self) -> None:
         """The broker is killed; all sessions come to the next one before it grants anything."""
-        self.service = Service(
-            load({}),
-            GPUS,
-            started=0.0,
-            grants_from=self.now + 1.0,
-            accounts=self.accounts,
-            journal=RecoveryJournal(self._journal),
-        )
+        self.start(self.now + 1.0)
         for notebook in self.notebooks.values():
             notebook.register()
         self.look()
@@ -135,10 +137,11 @@ class Notebook(Listener):
                 assert not self.asked
                 self.asked = True
 
-    def request(self) -> None:
+    def request(self) -> Notebook:
         if not self.wants:
             self.turn, self.wants = self.turn + 1, True
             self.says(m.Request(self.turn))
+        return self
 
     def finish(self) -> None:
         if self.wants:
@@ -156,10 +159,24 @@ class Notebook(Listener):
         return last.message
 
 
+Three = tuple[Notebook, Notebook, Notebook]
+
+
 @pytest.fixture
 def host() -> Iterator[Host]:
     with contextlib.closing(Host()) as host:
         yield host
+
+
+@pytest.fixture
+def three(host: Host) -> Three:
+    """A single one has cuda:1, a gang waits for it, and a third one for the device that is kept for
+    the gang."""
+    single = host.open("single", among=["cuda:1"]).request()
+    gang = host.open("gang", 2, ALL[:2]).request()
+    third = host.open("third", among=["cuda:0"]).request()
+    assert host.holders() == {"single"}
+    return single, gang, third
 
 
 # --- all or none ------------------------------------------------------------------------------
@@ -171,29 +188,6 @@ def test_a_gang_has_the_emptiest_devices_and_is_told_which(host: Host) -> None:
     assert opened == m.Opened(
         "gang", "cuda:1", 16 * GB, 0, "GPU-1", ["cuda:1", "cuda:2"], ["GPU-1", "GPU-2"]
     )
-
-
-def test_a_gang_is_on_devices_that_it_sees(host: Host) -> None:
-    assert host.open("gang", 2, ["GPU-2", "GPU-0", "GPU-2"]).on == ["cuda:2", "cuda:0"]
-
-
-@pytest.mark.parametrize(
-    ("device", "among", "there"),
-    [
-        ("auto", [], "cuda:0, cuda:1, cuda:2"),
-        ("auto", ["GPU-1", "cuda:1"], "cuda:1"),
-        ("cuda:2", [], "cuda:2"),
-    ],
-)
-def test_more_devices_than_there_are_is_one_sentence(
-    host: Host, device: str, among: list[str], there: str
-) -> None:
-    peer = host.open("single")
-    host.lose("single")
-    peer.connect()
-    peer.says(m.Hello(m.PROTOCOL))
-    peer.says(m.Open("gang", "gang", device, among, 4))
-    assert peer.error == f"4 devices at once are more than this notebook may use here: {there}"
 
 
 def test_a_gang_waits_until_all_are_free_and_is_told_the_holders(host: Host) -> None:
@@ -231,94 +225,12 @@ def test_a_gang_shares_no_lane_and_no_session_runs_beside_it(host: Host) -> None
     assert gang.heard_of(m.Grant) == [m.Grant(1, 0)]
 
 
-def test_two_gangs_with_a_device_in_common_take_turns(host: Host) -> None:
-    gangs = [host.open("left", 2, ALL[:2]), host.open("right", 2, ALL[1:])]
-    had = []
-    for gang in gangs:
-        gang.request()
-    for _ in range(100):
-        (holder,) = host.holders()
-        had.append(holder)
-        host.pass_time(1.0)
-        if host.notebooks[holder].asked:
-            host.notebooks[holder].finish()
-            host.notebooks[holder].request()
-    assert abs(had.count("left") - had.count("right")) <= 1
-
-
 # --- events that a single session survives --------------------------------------------------------
 
 
-def test_a_killed_gang_frees_all_its_devices(host: Host) -> None:
-    host.open("gang", 3).request()
-    singles = {f"single{number}": [device] for number, device in enumerate(ALL)}
-    for name, device in singles.items():
-        host.open(name, among=device).request()
-    assert host.holders() == {"gang"}
-    host.lose("gang")
-    assert host.holders() == {*singles}
-    host.look()
-
-
-def test_a_gang_that_closes_frees_all_its_devices(host: Host) -> None:
-    gang = host.open("gang", 2)
-    gang.request()
-    other = host.open("other", 3)
-    other.request()
-    gang.says(m.Close())
-    del host.notebooks["gang"]
-    assert host.holders() == {"other"}
-
-
-def test_a_wait_that_is_interrupted_leaves_nothing_behind(host: Host) -> None:
-    single = host.open("single", among=["cuda:1"])
-    single.request()
-    gang = host.open("gang", 2, ALL[:2])
-    gang.request()
-    third = host.open("third", among=["cuda:0"])
-    third.request()
-    assert host.holders() == {"single"}  # the device that the gang has already is kept for it
-    gang.finish()
-    assert host.holders() == {"single", "third"}
-    host.look()
-
-
-def test_a_wait_that_is_cancelled_is_withdrawn_by_the_gang(host: Host) -> None:
-    single = host.open("single", among=["cuda:1"])
-    single.request()
-    gang = host.open("gang", 2, ALL[:2])
-    gang.request()
-    single.says(m.Cancel("gang"))
-    assert [withdraw.turn for withdraw in gang.heard_of(m.Withdraw)] == [gang.turn]
-
-
-def test_a_gang_that_holds_keeps_all_its_devices_when_the_broker_is_killed(host: Host) -> None:
-    gang = host.open("gang", 2)
-    gang.request()
-    host.open("single", among=["cuda:1"]).request()
-    host.restart()
-    assert host.holders() == {"gang"}
-    assert {view.state for view in host.views("gang").values()} == {"running"}
-    host.pass_time(1.0)
-    assert gang.asked
-    gang.finish()
-    assert host.holders() == {"single"}
-
-
-def test_a_gang_that_waits_still_waits_when_the_broker_is_killed(host: Host) -> None:
-    single = host.open("single", among=["cuda:1"])
-    single.request()
-    host.open("gang", 2, ALL[:2]).request()
-    host.restart()
-    assert host.holders() == {"single"}
-    single.finish()
-    assert host.holders() == {"gang"}
-
-
 def test_a_gang_that_asks_a_broker_which_recovers_waits_and_is_told_so(host: Host) -> None:
-    host.service = Service(load({}), GPUS, started=0.0, grants_from=5.0, accounts=host.accounts)
-    gang = host.open("gang", 2)
-    gang.request()
+    host.start(grants_from=5.0)
+    gang = host.open("gang", 2).request()
     host.pass_time(1.0)
     (wait,) = gang.heard_of(m.Wait)
     kept = "is kept for the notebooks that had it before the broker was restarted"
@@ -331,36 +243,22 @@ def test_a_gang_that_asks_a_broker_which_recovers_waits_and_is_told_so(host: Hos
     assert host.holders() == {"gang"}
 
 
-def test_a_gang_whose_connection_breaks_comes_back_to_its_devices_and_its_turn(host: Host) -> None:
-    gang = host.open("gang", 2, ALL[1:])
-    gang.request()
-    gang.register()  # before the broker has found the old connection ended
-    host.look()
-    assert gang.on == ALL[1:]
-    assert host.holders() == {"gang"}
-
-
 # --- reasons why a gang has no devices ------------------------------------------------------------
 
 
-def test_a_paused_gang_keeps_no_device_from_others(host: Host) -> None:
-    host.open("single", among=["cuda:1"]).request()
-    gang = host.open("gang", 2, ALL[:2])
-    gang.request()
-    third = host.open("third", among=["cuda:0"])
-    third.request()
+def test_a_paused_gang_keeps_no_device_from_others(host: Host, three: Three) -> None:
+    single, gang, third = three
     gang.says(m.Change(paused=True))
     assert host.holders() == {"single", "third"}
-    for name in ("single", "third"):
-        host.notebooks[name].finish()
+    for notebook in (single, third):
+        notebook.finish()
     assert host.holders() == set()
     gang.says(m.Change(paused=False))
     assert host.holders() == {"gang"}
 
 
 def test_a_gang_that_is_paused_in_its_turn_is_asked_to_end_it_once(host: Host) -> None:
-    gang = host.open("gang", 3)
-    gang.request()
+    gang = host.open("gang", 3).request()
     gang.says(m.Change(paused=True))
     assert gang.asked
     gang.finish()
@@ -370,8 +268,7 @@ def test_a_gang_that_is_paused_in_its_turn_is_asked_to_end_it_once(host: Host) -
 
 
 def test_a_user_can_preempt_a_gang(host: Host) -> None:
-    gang = host.open("gang", 2)
-    gang.request()
+    gang = host.open("gang", 2).request()
     gang.says(m.Preempt("gang"))
     assert gang.asked
     gang.finish()
@@ -380,23 +277,17 @@ def test_a_user_can_preempt_a_gang(host: Host) -> None:
 
 
 def test_a_holder_that_hangs_on_one_device_keeps_a_gang_from_it_and_no_other_device_idle(
-    host: Host,
+    host: Host, three: Three
 ) -> None:
-    hanging = host.open("hanging", among=["cuda:1"])
-    hanging.request()
-    gang = host.open("gang", 2, ALL[:2])
-    gang.request()
-    third = host.open("third", among=["cuda:0"])
-    third.request()
-    assert host.holders() == {"hanging"}
+    hanging, _, third = three
     host.pass_time(1.0)
     assert hanging.asked
     host.pass_time(LEASE)
-    assert host.holders() == {"hanging", "third"}
+    assert host.holders() == {"single", "third"}
     (reason,) = {view.reason for view in host.views("gang").values()}
     assert reason == (
         "waits until all of its 2 devices are free: cuda:0 is held by third;"
-        " cuda:1 is held by hanging, which is overdue"
+        " cuda:1 is held by single, which is overdue"
     )
     hanging.finish()
     third.finish()
@@ -422,8 +313,7 @@ def test_the_idle_are_paged_out_for_a_gang(host: Host) -> None:
     idle = host.open("idle", among=["cuda:1"])
     idle.says(m.Report(1, m.Demand(15 * GB, 0, measured=True)))
     idle.says(m.Busy(False))
-    gang = host.open("gang", 2, ALL[:2])
-    gang.request()
+    host.open("gang", 2, ALL[:2]).request()
     assert host.holders() == set()
     assert idle.heard_of(m.PageOut) == [m.PageOut()]
     idle.says(m.PagedOut(15 * GB))
@@ -437,25 +327,12 @@ def test_backfill_past_a_gang_that_waits_for_memory_is_bounded(host: Host) -> No
     gang.says(m.Report(1, m.Demand(9 * GB, 0, measured=True)))
     gang.request()
     host.pass_time(AGING + 1.0)
-    newcomer = host.open("newcomer", among=["cuda:1"])
-    newcomer.request()
+    newcomer = host.open("newcomer", among=["cuda:1"]).request()
     assert host.holders() == set()  # although there is room for it
     host.lose("large")
     newcomer.finish()
     assert host.holders() == {"gang"}
     host.look()
-
-
-def test_a_demand_that_no_device_can_hold_is_refused_and_changes_nothing(host: Host) -> None:
-    gang = host.open("gang", 2)
-    gang.says(m.Report(1, m.Demand(17 * GB, 0, measured=True)))
-    assert "17.0 GiB" in gang.error
-    gang.request()
-    assert host.holders() == {"gang"}
-    host.look()
-
-
-# --- figures ----------------------------------------------------------------------------------
 
 
 def test_a_gangs_seconds_count_for_each_device_and_its_waits_once(host: Host) -> None:
@@ -478,17 +355,12 @@ def test_a_gangs_seconds_count_for_each_device_and_its_waits_once(host: Host) ->
     assert used["ada: gang"] == (10.0, 4.0)
 
 
-# --- whatever happens -------------------------------------------------------------------------
-
 NAMES = ("gang0", "gang1", "gang2", "single0", "single1", "single2", "single3")
 ACTIONS = (
     *("request", "request", "request", "finish", "finish", "obey", "time", "lose", "reconnect"),
     *("restart", "pause", "goes on", "policy", "grow", "shrink"),
 )
-steps = st.tuples(
-    st.sampled_from(ACTIONS),
-    st.sampled_from(NAMES),
-)
+steps = st.tuples(st.sampled_from(ACTIONS), st.sampled_from(NAMES))
 devices = st.sets(st.sampled_from(ALL), min_size=2).map(sorted)
 POLICIES = [name for name, _ in _core.policies()]
 

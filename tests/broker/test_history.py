@@ -8,23 +8,6 @@ from jupyter_gpushare.wire.snapshot import TurnView, UserView
 ADA, GRACE = ("ada", 1), ("grace", 1)
 
 
-def test_a_present_turn_has_no_end() -> None:
-    history = History()
-    history.follow(10.0, {"a": ADA})
-    assert history.turns(14.0) == [TurnView("a", 1, began=4.0, ended=None, held=4.0)]
-
-
-def test_a_context_switch_ends_one_turn_and_begins_the_next() -> None:
-    history = History()
-    history.follow(10.0, {"a": ADA})
-    history.follow(14.0, {"b": GRACE})
-    history.follow(17.0, {})
-    assert history.turns(20.0) == [
-        TurnView("a", 1, began=10.0, ended=6.0, held=4.0),
-        TurnView("b", 1, began=6.0, ended=3.0, held=3.0),
-    ]
-
-
 def test_short_turns_are_one_with_the_seconds_that_were_really_held() -> None:
     history = History()
     for step in range(4):  # a and b in turn, a quarter of a second each
@@ -69,16 +52,6 @@ def test_a_users_seconds_lie_in_the_five_minutes_in_which_they_were_used() -> No
     history.follow(310.0, {"b": ADA})
     (ada,) = history.users(320.0)
     assert ada == UserView("ada", [0.0] * (TWELFTHS - 2) + [20.0, 30.0])
-
-
-def test_a_users_seconds_are_bounded_although_there_is_no_viewer() -> None:
-    history = History()
-    for hour in range(50):
-        history.follow(hour * 3600.0, {"a": ADA})
-        history.follow(hour * 3600.0 + 1, {})
-    history.follow(50 * 3600.0, {"a": ADA})
-    history.follow(100 * 3600.0, {})
-    assert len(history._used["ada"]) <= TWELFTHS
 
 
 def test_nothing_is_told_of_the_time_before_a_broker_began() -> None:

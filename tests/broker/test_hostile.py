@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -34,11 +33,12 @@ from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.framing import ToBroker
 from jupyter_gpushare.wire.handoff_slot import HandoffSlot
 from jupyter_gpushare.wire.launch import connect
-from jupyter_gpushare.wire.snapshot import DeviceView, Snapshot
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 from ..conftest import wait_for_exit
-from ..polling import until
+from ..polling import next_of, until
 from .listener import Speaker
+from .processes import run_broker
 
 GB = 1 << 30
 DEVICES = [Device("host", 64 * GB, "main memory", lambda: HostLaneMemory(1 << 20))]
@@ -99,11 +99,7 @@ def test_the_secret_of_a_session_is_not_visible(service: Service) -> None:
 
 
 def states(snapshot: Snapshot) -> dict[str, str]:
-    return states_of(snapshot.devices[0])
-
-
-def states_of(device: DeviceView) -> dict[str, str]:
-    return {view.id: view.state for view in device.sessions}
+    return {view.id: view.state for view in snapshot.devices[0].sessions}
 
 
 def test_a_session_that_claims_a_turn_which_was_not_granted_has_none(
@@ -113,8 +109,7 @@ def test_a_session_that_claims_a_turn_which_was_not_granted_has_none(
     with Client.connect(settings) as holder, Client.connect(settings) as attacker:
         holder.ask(m.Open("holder", "h", "host", demand=m.Demand(1000, 1000, measured=True)))
         holder.send(m.Request(1))
-        while not isinstance(holder.receive(), m.Grant):
-            pass
+        next_of(holder, m.Grant)
         claim = m.Open("attacker", "a", "host", turn=1, holding=True)
         assert isinstance(attacker.ask(claim), m.Opened)
         assert attacker.receive() == m.Yield(1)
@@ -148,9 +143,7 @@ def test_a_turn_that_was_lost_long_ago_is_not_brought_back(service: Service) -> 
     assert states(service.snapshot(40.0)) == {"a": "idle"}
 
 
-def test_lost_sessions_are_charged_for_no_time_of_their_absence(
-    service: Service,
-) -> None:
+def test_lost_sessions_are_charged_for_no_time_of_their_absence(service: Service) -> None:
     """No user can spend the daily seconds of a group without the device."""
     for number in range(40):
         visitor = Visitor(service, "eve").opens(f"n{number}").says(m.Request(1))
@@ -174,8 +167,7 @@ def test_after_a_crash_only_sessions_on_the_recovery_journal_pass_the_quotas(
     with Client.connect(limited) as first:
         first.ask(m.Open("first", "f", "host"))
         first.send(m.Request(1))
-        while not isinstance(first.receive(), m.Grant):
-            pass
+        next_of(first, m.Grant)
         os.kill(killed := first.welcome.pid, signal.SIGKILL)
     wait_for_exit(killed)
     clients = [Client.connect(limited) for _ in range(12)]
@@ -187,10 +179,10 @@ def test_after_a_crash_only_sessions_on_the_recovery_journal_pass_the_quotas(
         answer = client.receive()
         codes.append(answer.code if isinstance(answer, m.Error) else type(answer).__name__)
     with Client.connect(limited) as subscriber:
-        seen = subscriber.look().devices[0]
+        seen = subscriber.look()
     assert codes == ["Opened", "Opened", *["quota"] * 10]
-    assert states_of(seen) == {"first": "running", "n1": "idle"}
-    assert seen.persistent_bytes <= 64 << 20
+    assert states(seen) == {"first": "running", "n1": "idle"}
+    assert seen.devices[0].persistent_bytes <= 64 << 20
     for client in clients:
         client.close()
 
@@ -198,19 +190,21 @@ def test_after_a_crash_only_sessions_on_the_recovery_journal_pass_the_quotas(
 # --- memory ---------------------------------------------------------------------------------------
 
 
+def visitors(service: Service, *users: str) -> list[Visitor]:
+    return [Visitor(service, user).opens(user) for user in users]
+
+
 def memory_of_a_turn(visitor: Visitor, turn: int) -> int:
     visitor.says(m.Request(turn))
-    grant = visitor.heard_of(m.Grant)[-1]
-    assert grant.turn == turn
-    return grant.memory
+    assert visitor.last(m.Grant).turn == turn
+    return visitor.last(m.Grant).memory
 
 
 def test_a_session_that_leaves_a_trusted_group_maps_no_memory_that_the_others_use(
-    ruled: Any,
-    rules: Path,
+    ruled: Any, rules: Path
 ) -> None:
     service = ruled(TRUSTED.format('"ann", "bob"'))
-    ann, bob = (Visitor(service, user).opens(user) for user in ("ann", "bob"))
+    ann, bob = visitors(service, "ann", "bob")
     shared = memory_of_a_turn(ann, 1)
     ann.says(m.Finish(1))
     assert memory_of_a_turn(bob, 1) == shared != 0
@@ -222,24 +216,16 @@ def test_a_session_that_leaves_a_trusted_group_maps_no_memory_that_the_others_us
 
 
 def test_a_session_with_a_turn_keeps_its_memory_while_another_leaves_the_group(
-    ruled: Any,
-    rules: Path,
+    ruled: Any, rules: Path
 ) -> None:
     service = ruled(TRUSTED.format('"ann", "bob"'))
-    _, bob = (Visitor(service, user).opens(user) for user in ("ann", "bob"))
+    _, bob = visitors(service, "ann", "bob")
     before = memory_of_a_turn(bob, 1)
     rules.write_text(TRUSTED.format('"bob"'))
     service.tick(2.0)
-    assert bob.heard_of(m.Grant)[-1].memory == before
+    assert bob.last(m.Grant).memory == before
     bob.says(m.Finish(1))
     assert memory_of_a_turn(bob, 2) not in (0, before)
-
-
-def handoff_token_for(holder: Visitor) -> str:
-    """Return the direct handoff that it is to send."""
-    successor = holder.heard_of(m.Yield)[-1].successor
-    assert successor is not None
-    return successor.handoff_token
 
 
 def accepts(handoff_slot: HandoffSlot, handoff_token: str, turn: int) -> bool:
@@ -251,13 +237,12 @@ def accepts(handoff_slot: HandoffSlot, handoff_token: str, turn: int) -> bool:
 
 
 def test_a_direct_handoff_that_was_kept_by_a_session_that_left_the_group_gives_no_turn(
-    ruled: Any,
-    rules: Path,
+    ruled: Any, rules: Path
 ) -> None:
     """Its memory is that of the group, which the session that has left still maps."""
     service = ruled(TRUSTED.format('"ann", "bob", "cleo"'))
     handoff_slot = HandoffSlot()
-    spy, cleo = (Visitor(service, user).opens(user) for user in ("ann", "cleo"))
+    spy, cleo = visitors(service, "ann", "cleo")
     bob = Visitor(service, "bob").opens(
         "bob", handoff_slot=handoff_slot.name, key=handoff_slot.new_key()
     )
@@ -266,7 +251,7 @@ def test_a_direct_handoff_that_was_kept_by_a_session_that_left_the_group_gives_n
     memory_of_a_turn(spy, 1)
     bob.says(m.Request(2))
     service.pass_time(2.0)
-    kept = handoff_token_for(spy)
+    kept = spy.last(m.Yield).successor.handoff_token
     assert accepts(handoff_slot, kept, 2)
     rules.write_text(TRUSTED.format('"bob", "cleo"'))
     service.tick(3.0)
@@ -278,13 +263,14 @@ def test_a_direct_handoff_that_was_kept_by_a_session_that_left_the_group_gives_n
     memory_of_a_turn(cleo, 1)
     bob.says(m.Request(3), 3.3)
     service.pass_time(4.0)
-    assert accepts(handoff_slot, handoff_token_for(cleo), 3), "tokens of the new key count"
+    token = cleo.last(m.Yield).successor.handoff_token
+    assert accepts(handoff_slot, token, 3), "tokens of the new key count"
 
 
 def test_until_a_key_is_renewed_turns_come_from_the_broker_alone(ruled: Any, rules: Path) -> None:
     service = ruled(TRUSTED.format('"ann", "bob", "cleo"'))
     bob = Visitor(service, "bob").opens("bob", handoff_slot="m", key="0" * 32)
-    _, cleo = (Visitor(service, user).opens(user) for user in ("ann", "cleo"))
+    _, cleo = visitors(service, "ann", "cleo")
     rules.write_text(TRUSTED.format('"bob", "cleo"'))
     service.tick(2.0)
     memory_of_a_turn(bob, 1)
@@ -293,7 +279,7 @@ def test_until_a_key_is_renewed_turns_come_from_the_broker_alone(ruled: Any, rul
     bob.says(m.NewKey("wrong")).says(m.Request(2))
     assert "the key of a handoff slot" in bob.refusals[0]
     service.pass_time(3.0)
-    assert cleo.heard_of(m.Yield)[-1].successor is None
+    assert cleo.last(m.Yield).successor is None
 
 
 def test_descriptors_that_come_with_messages_are_not_kept(
@@ -317,8 +303,7 @@ def test_the_last_session_that_leaves_leaves_no_lane_memory_and_no_use_uncounted
     with Client.connect(lasting) as client:
         client.ask(m.Open("a", "a", "host", demand=m.Demand(1000, 1 << 20, measured=True)))
         client.send(m.Request(1))
-        while not isinstance(client.receive(), m.Grant):
-            pass
+        next_of(client, m.Grant)
         broker = client.welcome.pid
         assert lane_memories(broker) == 1
         time.sleep(0.05)  # it computes
@@ -380,6 +365,7 @@ def accounts() -> Iterator[Accounts]:
     accounts.close()
 
 
+@pytest.mark.system
 def test_countless_lost_sessions_are_not_remembered_for_long(accounts: Accounts) -> None:
     """And the history of other sessions is not forgotten for them."""
     accounts.follow(0.0, {"mine": seen("ada")})
@@ -387,12 +373,6 @@ def test_countless_lost_sessions_are_not_remembered_for_long(accounts: Accounts)
     accounts.follow(2.0, {})
     assert len(accounts._counted) == MOST_OF_A_USER + 1
     assert "mine" in accounts._counted
-
-
-def test_a_session_that_closes_is_not_remembered(accounts: Accounts) -> None:
-    accounts.follow(0.0, {"a": seen("ada")})
-    accounts.closed("a")
-    assert not accounts._counted
 
 
 def test_a_client_that_makes_the_broker_complain_does_not_fill_its_log() -> None:
@@ -443,13 +423,7 @@ def test_rules_that_all_users_may_write_are_not_followed(
     rules = tmp_path / "rules.toml"
     rules.write_text('admins = ["eve"]')
     rules.chmod(0o666)
-    done = subprocess.run(
-        [sys.executable, "-m", "jupyter_gpushare.broker"],
-        env={**os.environ, "JUPYTER_GPUSHARE_RULEBOOK": str(rules)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    done = run_broker(rulebook=str(rules))
     assert done.returncode == 1
     assert f"everybody may write to {rules}" in done.stderr
 

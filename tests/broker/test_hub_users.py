@@ -39,10 +39,10 @@ from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.framing import encode, frame
+from jupyter_gpushare.wire.launch import connect
 from jupyter_gpushare.wire.snapshot import Snapshot
 
 from ..polling import until
-from .requests_of_strangers import TO_ANOTHERS_SESSION
 
 
 def digest(ticket: str) -> str:
@@ -80,21 +80,23 @@ def session(client: Client, name: str) -> Client:
 # --- authentication -------------------------------------------------------------------------------
 
 
-def test_each_token_is_its_users_according_to_the_hub(
-    hub: Any, enter: Callable[..., Client]
-) -> None:
-    ada, bob = enter(token=hub.user("ada")), enter(token=hub.user("bob", ["admin:users"]))
-    assert (ada.welcome.user, ada.welcome.is_administrator) == ("ada", False)
-    assert (bob.welcome.user, bob.welcome.is_administrator) == ("bob", True)
+USERS: tuple[tuple[str, dict[str, Any], str, bool], ...] = (
+    ("ada", {}, "ada", False),
+    ("ada", {"scopes": ["custom:gpushare:admin", "custom:gpushare:read"]}, "ada", True),
+    ("bob", {"scopes": ["admin:users"]}, "bob", True),
+    ("bob", {"scopes": ["custom:gpushare:read"]}, "bob", False),
+    ("gpushare", {}, "gpushare", False),
+    ("gpushare", {"kind": "service"}, "service:gpushare", True),  # our own
+    ("ada", {"kind": "service"}, "service:ada", False),
+)
 
 
-def test_the_scope_of_administrators_makes_one_and_the_scope_of_readers_does_not(
+def test_the_hub_says_whose_a_token_is_and_its_scopes_whether_that_is_an_admin(
     hub: Any, enter: Callable[..., Client]
 ) -> None:
-    ada = enter(token=hub.user("ada", scopes=["custom:gpushare:admin", "custom:gpushare:read"]))
-    bob = enter(token=hub.user("bob", scopes=["custom:gpushare:read"]))
-    assert ada.welcome.is_administrator
-    assert not bob.welcome.is_administrator
+    for name, facts, user, is_administrator in USERS:
+        welcome = enter(token=hub.user(name, **facts)).welcome
+        assert (welcome.user, welcome.is_administrator) == (user, is_administrator), facts
 
 
 @pytest.mark.parametrize(
@@ -132,19 +134,6 @@ def test_only_the_token_of_a_server_registers_tickets(
     assert enter(ticket=ticket_of(enter(token=hub.user("ada")))).welcome.user == "ada"
 
 
-def test_a_service_is_no_user_and_the_own_one_is_an_owner(
-    hub: Any, enter: Callable[..., Client]
-) -> None:
-    own, other = (
-        enter(token=hub.user("gpushare", kind="service")),
-        enter(token=hub.user("ada", kind="service")),
-    )
-    user = enter(token=hub.user("gpushare"))
-    assert (own.welcome.user, own.welcome.is_administrator) == ("service:gpushare", True)
-    assert (other.welcome.user, other.welcome.is_administrator) == ("service:ada", False)
-    assert (user.welcome.user, user.welcome.is_administrator) == ("gpushare", False)
-
-
 @pytest.mark.system
 @pytest.mark.parametrize(
     "message",
@@ -174,24 +163,15 @@ def test_a_process_that_has_shown_nothing_gets_nothing_even_root(
 
 
 def raw(hub_broker: Any) -> Any:
-    from jupyter_gpushare.wire.launch import connect
-
     return connect(hub_broker.settings, start=False)
 
 
 def test_a_forged_token_is_refused_and_the_right_one_is_not(
-    hub: Any, hub_broker: Any, enter: Callable[..., Client]
+    hub: Any, enter: Callable[..., Client]
 ) -> None:
     right = hub.user("ada")
-    for forged in (
-        "",
-        "guessed",
-        right + "x",
-        right[:-1],
-        "with space",
-        "a\r\nHost: b",
-        "x" * 9999,
-    ):
+    wrong = ("", "guessed", "with space", "a\r\nHost: b", "x" * 9999)
+    for forged in (*wrong, right + "x", right[:-1]):
         with pytest.raises((NotPermitted, Unidentified)):
             enter(token=forged)
     assert enter(token=right).welcome.user == "ada"
@@ -226,36 +206,43 @@ def test_the_hub_is_asked_once_for_a_token_and_again_when_its_answer_is_old(
         enter_on_and_on(enter, token)
 
 
+def lose_rights(hub: Any, token: str, client: Client) -> None:
+    """The hub takes the token's rights while the client is connected, and then the token."""
+    client.ask(m.SetPolicy("fifo"))
+    hub.of[token]["scopes"].remove("admin:users")
+    with pytest.raises(NotPermitted, match="only an admin"):
+        choose_on_and_on(client)
+    del hub.of[token]
+    last = next(message for message in iter(client.receive, None) if isinstance(message, m.Error))
+    assert "not any more" in last.message
+
+
+def choose_on_and_on(client: Client) -> None:
+    for policy in itertools.cycle(("fair", "fifo")):
+        client.ask(m.SetPolicy(policy))
+        time.sleep(0.05)
+
+
+@pytest.mark.system
 def test_a_connected_user_keeps_no_right_that_the_hub_has_taken(
     hub: Any, hub_broker: Any, enter: Callable[..., Client]
 ) -> None:
     hub_broker.restart(hub_cache_seconds=0.001)
     token = hub.user("ada", ["admin:users"])
     ada = enter(token=token)
-    ada.ask(m.SetPolicy("fifo"))
-    hub.of[token]["scopes"].remove("admin:users")
-    with pytest.raises(NotPermitted, match="only an admin"):
-        choose_on_and_on(ada)
-    del hub.of[token]
-    last = next(message for message in iter(ada.receive, None) if isinstance(message, m.Error))
-    assert "not any more" in last.message
+    lose_rights(hub, token, ada)
     with pytest.raises(ConnectionLost):
         ada.receive()
 
 
+@pytest.mark.system
 def test_a_kernel_keeps_no_right_that_the_hub_has_taken_from_its_server(
     hub: Any, hub_broker: Any, enter: Callable[..., Client]
 ) -> None:
     hub_broker.restart(hub_cache_seconds=0.001)
     token = hub.user("ada", ["admin:users"])
     kernel, other = enter(ticket=ticket_of(enter(token=token))), enter(token=hub.user("bob"))
-    kernel.ask(m.SetPolicy("fifo"))
-    hub.of[token]["scopes"].remove("admin:users")
-    with pytest.raises(NotPermitted, match="only an admin"):
-        choose_on_and_on(kernel)
-    del hub.of[token]
-    last = next(message for message in iter(kernel.receive, None) if isinstance(message, m.Error))
-    assert "not any more" in last.message
+    lose_rights(hub, token, kernel)
     assert other.look()
 
 
@@ -264,12 +251,6 @@ def test_a_user_whose_name_cannot_be_shown_is_refused(
 ) -> None:
     with pytest.raises(NotPermitted, match="cannot be shown"):
         enter(token=hub.user("eve\x1b[31m"))
-
-
-def choose_on_and_on(client: Client) -> None:
-    for policy in itertools.cycle(("fair", "fifo")):
-        client.ask(m.SetPolicy(policy))
-        time.sleep(0.05)
 
 
 def test_early_messages_are_handled_in_order_after_authentication(
@@ -303,6 +284,7 @@ def test_no_user_writes_lines_of_the_log(
     assert len(said) < 10_000
 
 
+@pytest.mark.system
 def test_nothing_more_is_read_of_a_connection_before_authentication(
     hub: Any, hub_broker: Any
 ) -> None:
@@ -331,6 +313,7 @@ def send_until_it_blocks(connection: Any, frame: bytes) -> int:
 # --- while the hub is away --------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_while_the_hub_is_away_known_users_continue_and_new_ones_wait(
     hub: Any, hub_broker: Any, enter: Callable[..., Client]
 ) -> None:
@@ -345,43 +328,7 @@ def test_while_the_hub_is_away_known_users_continue_and_new_ones_wait(
     assert enter(token=new).welcome.user == "bob"
 
 
-def test_a_user_that_waits_for_the_hub_is_let_in_when_it_comes_back_in_time(
-    hub: Any, hub_broker: Any, enter: Callable[..., Client]
-) -> None:
-    token = hub.user("bob")
-    hub.stop()
-    with Client(raw(hub_broker)) as waiting:
-        waiting.send(m.Hello(m.PROTOCOL, token=token))
-        hub.start()
-        answer = waiting.receive()
-    assert isinstance(answer, m.Welcome)
-    assert answer.user == "bob"
-
-
-def test_a_slow_hub_stops_no_connected_user(
-    hub: Any, hub_broker: Any, enter: Callable[..., Client]
-) -> None:
-    ada = session(enter(token=hub.user("ada")), "a")
-    hub.stop()
-    with Client(raw(hub_broker)) as waiting:
-        waiting.send(m.Hello(m.PROTOCOL, token=hub.user("bob")))
-        for _ in range(10):
-            assert ada.look().devices[0].sessions[0].user == "ada"
-        assert not waiting.has_news()
-    hub.start()
-
-
 # --- tickets ----------------------------------------------------------------------------------
-
-
-def test_a_kernel_with_a_ticket_stands_for_the_user_of_its_server(
-    hub: Any, enter: Callable[..., Client]
-) -> None:
-    ada = enter(token=hub.user("ada", groups=["class"]))
-    bob = enter(token=hub.user("bob", scopes=["custom:gpushare:admin"]))
-    kernel, other = enter(ticket=ticket_of(ada)), enter(ticket=ticket_of(bob))
-    assert (kernel.welcome.user, kernel.welcome.is_administrator) == ("ada", False)
-    assert (other.welcome.user, other.welcome.is_administrator) == ("bob", True)
 
 
 def test_a_ticket_opens_one_connection_and_no_second(
@@ -444,10 +391,10 @@ def test_where_users_are_unix_users_no_tickets_are_registered(settings: Any) -> 
 class Server(Peer):
     """It only has to answer whose it is."""
 
-    pid, uid, may_issue_tokens = 7, 7, True
+    uid, may_issue_tokens = 7, True
 
-    def __init__(self, user: str) -> None:
-        self.user = user
+    def __init__(self, user: str, pid: int = 7) -> None:
+        self.user, self.pid = user, pid
 
     def _nothing(self, *told: object) -> Any:
         raise AssertionError("nothing is sent")
@@ -485,8 +432,7 @@ def test_unused_tickets_are_limited_by_user_whatever_the_number_of_servers() -> 
 def test_a_process_with_too_many_failed_attempts_is_not_answered_for_a_while_and_others_are() -> (
     None
 ):
-    failed, ada, bob = FailedAttempts(), Server("ada"), Server("bob")
-    bob.pid = 8  # type: ignore[misc]
+    failed, ada, bob = FailedAttempts(), Server("ada"), Server("bob", pid=8)
     for _ in range(MOST_FAILED):
         failed.begin(ada, now=0.0)
     with pytest.raises(LimitExceeded, match="too many"):
@@ -503,22 +449,19 @@ def test_a_right_token_is_no_failed_attempt() -> None:
 
 
 def test_failed_attempts_of_invisible_processes_lock_no_user_out() -> None:
-    failed, container = FailedAttempts(), Server("ada")
-    container.pid = 0  # type: ignore[misc]
+    failed, container = FailedAttempts(), Server("ada", pid=0)
     for _ in range(1000):
         failed.begin(container, now=0.0)
 
 
+@pytest.mark.system
 async def test_a_right_token_is_let_in_while_wrong_ones_of_its_unix_user_wait(hub: Any) -> None:
     authentication = Authentication(load({}, hub_api_url=hub.api_url), Tickets())
-    peers = [Server("") for _ in range(QUESTIONS_AT_ONCE + 20)]
-    for peer in peers:
-        peer.pid = 0  # type: ignore[misc]
+    peers = [Server("", pid=0) for _ in range(QUESTIONS_AT_ONCE + 20)]
+    guesses = (m.Hello(m.PROTOCOL, token=f"guess{number}") for number in range(len(peers)))
     failed = [
-        asyncio.create_task(
-            authentication.identify(peer, m.Hello(m.PROTOCOL, token=f"guess{number}"), 0.0)
-        )
-        for number, peer in enumerate(peers)
+        asyncio.create_task(authentication.identify(peer, guess, 0.0))
+        for peer, guess in zip(peers, guesses, strict=True)
     ]
     await asyncio.sleep(0)
     assert authentication._rates[7].waiting == 20
@@ -550,6 +493,7 @@ for frame in sys.argv[2:]:
 """
 
 
+@pytest.mark.system
 def test_forks_do_not_make_the_hub_work_faster(hub: Any, hub_broker: Any) -> None:
     """Each of them fails less often than a process may."""
     began = time.monotonic()
@@ -584,23 +528,6 @@ def test_failed_attempts_stop_reaching_the_hub_and_a_known_token_is_let_in_all_t
 # --- ownership ------------------------------------------------------------------------------------
 
 
-@pytest.mark.system
-def test_another_user_of_the_same_uid_may_look_but_not_touch(
-    hub: Any, enter: Callable[..., Client]
-) -> None:
-    """The other user comes by token or by ticket, and knows the id."""
-    ada, bob = enter(token=hub.user("ada")), enter(token=hub.user("bob"))
-    kernel = session(enter(ticket=ticket_of(ada)), "first")
-    for stranger in (bob, enter(ticket=ticket_of(bob))):
-        for message in TO_ANOTHERS_SESSION:
-            with pytest.raises(NotPermitted):
-                stranger.ask(message)
-    (view,) = kernel.look().devices[0].sessions
-    assert (view.name, view.user, view.weight, view.state) == ("first", "ada", 1.0, "idle")
-    again = enter(ticket=ticket_of(ada))
-    assert again.ask(m.Open(id="first", name="first", device="host")), "its user comes back to it"
-
-
 def test_a_hello_cannot_say_another_name(hub: Any, hub_broker: Any) -> None:
     """There is no such field, and an invented one is ignored."""
     with Client(raw(hub_broker)) as client:
@@ -609,9 +536,6 @@ def test_a_hello_cannot_say_another_name(hub: Any, hub_broker: Any) -> None:
         answer = client.receive()
     assert isinstance(answer, m.Welcome)
     assert answer.user == "ada"
-
-
-# --- secrets ----------------------------------------------------------------------------------
 
 
 def test_no_token_and_no_ticket_is_written_anywhere(

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from jupyter_gpushare.broker.admin.idle import IDLE, Escalation
+from jupyter_gpushare.broker.admin.rulebook import Duration, Idle
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
@@ -53,11 +55,6 @@ class Notebook(Speaker):
 DEVICES = [Device("host", 64 * GB, "main memory")]
 
 
-@pytest.fixture
-def without_rules() -> Service:
-    return Service(load({}), DEVICES, started=0.0)
-
-
 def pass_until(service: Service, end: float, step: float = 5.0) -> None:
     """Advance from the last tick on; each escalation step of the rules lies on a tick."""
     now = getattr(service, "_test_now", 0.0)
@@ -68,8 +65,12 @@ def pass_until(service: Service, end: float, step: float = 5.0) -> None:
     service._test_now = now  # type: ignore[attr-defined]
 
 
+def device(service: Service, now: float) -> s.DeviceView:
+    return service.snapshot(now).devices[0]
+
+
 def view(service: Service, now: float) -> s.SessionView:
-    (only,) = service.snapshot(now).devices[0].sessions
+    (only,) = device(service, now).sessions
     return only
 
 
@@ -88,32 +89,16 @@ def test_an_idle_notebook_goes_through_the_escalation_steps(service: Service) ->
     assert notebook.hears(m.GiveBack, m.PageOut, m.Rest) == [m.Rest()]
 
 
-def test_the_user_is_told_of_effects_on_the_next_cell(service: Service) -> None:
-    notebook = Notebook(service, "a", busy=False)
-    pass_until(service, 600)
-    assert notebook.hears(m.Notice) == []
-    pass_until(service, 605)
-    (notice,) = notebook.hears(m.Notice)
-    assert isinstance(notice, m.Notice)
-    assert notice.sentence.startswith("No cell has run in this notebook for 10 min. Its memory")
-
-
-@pytest.mark.parametrize("is_asked", [True, False])
-def test_a_cell_that_runs_is_never_idle(service: Service, is_asked: bool) -> None:
-    """It may take turns, or none at all."""
-    notebook = Notebook(service, "a")
-    if is_asked:
+@pytest.mark.parametrize(("busy", "has_turn"), [(True, True), (True, False), (False, True)])
+def test_a_cell_that_runs_or_a_turn_is_never_idle(
+    service: Service, busy: bool, has_turn: bool
+) -> None:
+    notebook = Notebook(service, "a", busy=busy)
+    if has_turn:
         notebook.says(m.Request(1), 1.0)
     pass_until(service, 10_000)
     assert notebook.hears(m.GiveBack, m.PageOut, m.Rest, m.Notice) == []
     assert view(service, 10_000.0).idle_seconds is None
-
-
-def test_a_turn_without_a_cell_is_not_idle_either(service: Service) -> None:
-    notebook = Notebook(service, "a", busy=False)
-    notebook.says(m.Request(1), 1.0)
-    pass_until(service, 10_000)
-    assert notebook.hears(m.GiveBack, m.PageOut, m.Rest) == []
 
 
 def test_a_cell_starts_the_escalation_anew(service: Service) -> None:
@@ -141,27 +126,12 @@ def resting(service: Service) -> Notebook:
     return notebook
 
 
-def device_of(service: Service, now: float) -> Any:
-    return service.snapshot(now).devices[0]
-
-
 def test_a_released_session_has_no_lane_and_is_shown(service: Service, resting: Notebook) -> None:
-    device = device_of(service, 1806.0)
-    assert (device.sessions, device.persistent_bytes) == ([], 0)
-    assert device.resting == [
+    shown = device(service, 1806.0)
+    assert (shown.sessions, shown.persistent_bytes) == ([], 0)
+    assert shown.resting == [
         s.RestingView("a", "a.ipynb", "ada", 7, GB, idle_seconds=1801.0, idle_step="release")
     ]
-
-
-def test_a_released_session_has_a_lane_again_with_the_next_cell(
-    service: Service, resting: Notebook
-) -> None:
-    resting.opens(2000.0, paged_out_bytes=GB, busy=True)
-    assert len(resting.hears(m.Opened)) == 1
-    assert device_of(service, 2000.0).resting == []
-    assert view(service, 2000.0).id == "a"
-    resting.says(m.Request(1), 2001.0)
-    assert resting.hears(m.Grant)
 
 
 def test_a_released_session_counts_to_the_limits_of_sessions(resting: Notebook) -> None:
@@ -174,48 +144,56 @@ def test_a_released_session_counts_to_the_limits_of_sessions(resting: Notebook) 
     first.hears()
     first.opens(3.0)  # it opens its own session again
     assert len(first.hears(m.Opened)) == 1
-    first.says(m.Rests(0), 4.0)
-    first.says(m.Close(), 5.0)
+    first.says(m.Rests(0), 4.0).says(m.Close(), 5.0)
     second.opens(6.0)
     assert (second.hears(m.Error), second.session) == ([], "b")
 
 
 def test_a_released_session_counts_to_the_quota_of_sessions(ruled: Any) -> None:
     service = ruled("[quotas]\nsessions = 1\npersistent = '1 GiB'")
-    first = Notebook(service, "a", busy=False)
-    first.says(m.Rests(GB), 1.0)
+    first = Notebook(service, "a", busy=False).says(m.Rests(GB), 1.0)
     second = Notebook(service, "b")
-    (error,) = second.hears(m.Error)
-    assert isinstance(error, m.Error)
-    assert error.code == "quota"
+    assert second.last(m.Error).code == "quota"
     service.lost(first, 2.0)
     second.opens(3.0)
     assert second.hears(m.Opened)
-
-
-def test_a_connection_has_one_released_session(service: Service, resting: Notebook) -> None:
-    for number in range(3):
-        resting.says(m.Open(f"n{number}", "n.ipynb"), 2000.0)
-        resting.says(m.Rests(0), 2000.0)
-    assert [view.id for view in device_of(service, 2000.0).resting] == ["n2"]
 
 
 def test_no_other_user_takes_the_name_of_a_released_session(
     service: Service, resting: Notebook
 ) -> None:
     thief = Notebook(service, "a", user="eve")
-    (error,) = thief.hears(m.Error)
-    assert isinstance(error, m.Error)
-    assert error.code == "not_permitted"
+    assert thief.last(m.Error).code == "not_permitted"
     resting.opens(2000.0)
     assert resting.hears(m.Error) == []
 
 
 def test_a_released_process_that_ends_is_forgotten(service: Service, resting: Notebook) -> None:
     service.lost(resting, 2000.0)
-    assert device_of(service, 2000.0).resting == []
+    assert device(service, 2000.0).resting == []
     pass_until(service, 8000)
     assert service.snapshot(8000.0).interventions == []
+
+
+# --- rules ----------------------------------------------------------------------------------------
+
+
+def taken(escalation: Escalation, now: float, rules: Idle) -> list[str]:
+    return [step.name for _, step in escalation.follow(now, ["a"], rules)]
+
+
+def test_a_step_without_a_time_or_with_0_is_left_out() -> None:
+    escalation = Escalation(IDLE)
+    rules = Idle(page_out_after=Duration(10), release_after=Duration(0))
+    taken(escalation, 0.0, rules)
+    assert taken(escalation, 1e9, rules) == ["page_out"]
+
+
+def test_rules_that_change_hold_at_once() -> None:
+    escalation = Escalation(IDLE)
+    assert taken(escalation, 0.0, Idle()) == taken(escalation, 700.0, Idle()) == []
+    rules = Idle(give_back_caches_after=Duration(60), page_out_after=Duration(600))
+    assert taken(escalation, 701.0, rules) == ["caches", "page_out"]
 
 
 # --- directives to the Jupyter server -------------------------------------------------------------
@@ -239,12 +217,6 @@ def test_an_idle_kernel_is_culled_last_whether_it_is_released_or_not(
     assert actions(service.snapshot(7210.0)) == []
 
 
-def test_nothing_is_culled_by_default(without_rules: Service) -> None:
-    Notebook(without_rules, "a", busy=False)
-    pass_until(without_rules, 100_000, step=100.0)
-    assert actions(without_rules.snapshot(100_000.0)) == []
-
-
 def test_a_holder_that_hangs_is_interrupted_and_later_ended(service: Service) -> None:
     holder, waiter = Notebook(service, "a"), Notebook(service, "b", user="bob")
     holder.says(m.Request(1), 0.0)
@@ -256,8 +228,7 @@ def test_a_holder_that_hangs_is_interrupted_and_later_ended(service: Service) ->
     pass_until(service, overdue + 60)
     (one,) = service.snapshot(overdue + 60).interventions
     assert (one.session, one.action) == ("a", "interrupt")
-    (notice,) = holder.hears(m.Notice)
-    assert isinstance(notice, m.Notice)
+    (notice,) = holder.heard_of(m.Notice)
     for sentence in (notice.sentence, one.sentence):
         assert sentence.startswith("This notebook has kept others from the device for 6")
         assert sentence.endswith(" s too long. So its cell is interrupted.")
@@ -269,25 +240,18 @@ def test_a_holder_that_hangs_is_interrupted_and_later_ended(service: Service) ->
     assert waiter.hears(m.Grant)
 
 
-def test_a_holder_is_not_overdue_while_no_other_session_waits(service: Service) -> None:
-    Notebook(service, "a").says(m.Request(1), 0.0)
-    pass_until(service, 10_000)
-    assert service.snapshot(10_000.0).interventions == []
-
-
-def test_by_default_holders_that_hang_are_only_shown(without_rules: Service) -> None:
+def test_by_default_nothing_is_culled_and_holders_that_hang_are_only_shown() -> None:
+    service = Service(load({}), DEVICES, started=0.0)
+    Notebook(service, "idle", busy=False)
     for name in ("a", "b"):
-        Notebook(without_rules, name).says(m.Request(1), 0.0)
-    pass_until(without_rules, 10_000)
-    states = {view.state for view in device_of(without_rules, 10_000.0).sessions}
-    assert states == {"overdue", "waiting"}
-    assert without_rules.snapshot(10_000.0).interventions == []
+        Notebook(service, name).says(m.Request(1), 0.0)
+    pass_until(service, 100_000, step=100.0)
+    states = {view.state for view in device(service, 100_000.0).sessions}
+    assert states == {"overdue", "waiting", "idle"}
+    assert service.snapshot(100_000.0).interventions == []
 
 
 def test_an_intervention_names_no_notebook() -> None:
     """All see it, and not all may see names."""
-    assert {field.encode_name for field in msgspec.structs.fields(s.Intervention)} == {
-        "session",
-        "deed",
-        "sentence",
-    }
+    names = {field.encode_name for field in msgspec.structs.fields(s.Intervention)}
+    assert names == {"session", "deed", "sentence"}

@@ -28,7 +28,8 @@ from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.handoff_slot import write_handoff_token
 from jupyter_gpushare.wire.snapshot import SessionView
 
-from .listener import KEY, LaneUser
+from .listener import KEY
+from .listener import LaneUser as Notebook
 from .processes import NOBODY, Child, needs_root
 
 MIB = 1 << 20
@@ -59,19 +60,6 @@ def lanes() -> Lanes:
     return Lanes(partial(HostLaneMemory, CAPACITY))
 
 
-def test_a_domain_finds_its_piece_of_a_lane_as_it_was(lanes: Lanes) -> None:
-    piece = lanes.use(1, "ada")
-    fill(piece.memory.descriptor)
-    assert lanes.use(1, "ada") is piece
-    assert has_only(piece.memory.descriptor, b"\xff")
-
-
-def test_each_domain_and_each_lane_has_a_piece_of_its_own(lanes: Lanes) -> None:
-    pieces = [lanes.use(lane, domain) for lane in (1, 2) for domain in ("ada", "bob")]
-    assert len({piece.number for piece in pieces}) == 4
-    assert len({os.fstat(piece.memory.descriptor).st_ino for piece in pieces}) == 4
-
-
 def test_a_turn_of_another_domain_empties_the_piece_and_that_lane_s_alone(lanes: Lanes) -> None:
     ours, apart = lanes.use(1, "ada"), lanes.use(2, "ada")
     for piece in (ours, apart):
@@ -85,17 +73,7 @@ def test_a_turn_of_another_domain_empties_the_piece_and_that_lane_s_alone(lanes:
     assert resident(theirs.memory.descriptor) == 0
 
 
-def test_a_lane_that_shrinks_gives_back_the_memory_above(lanes: Lanes) -> None:
-    descriptor = lanes.use(1, "ada").memory.descriptor
-    fill(descriptor)
-    lanes.follow(lambda lane: MIB)
-    assert resident(descriptor) == MIB
-    assert os.pread(descriptor, SIZE, 0) == b"\xff" * MIB + b"\0" * MIB
-
-
-def test_a_lane_that_closes_gives_all_back_and_its_number_is_never_used_again(
-    lanes: Lanes,
-) -> None:
+def test_a_lane_that_closes_gives_all_back_and_its_number_is_never_used_again(lanes: Lanes) -> None:
     gone, kept = lanes.use(1, "ada"), lanes.use(2, "ada")
     fill(gone.memory.descriptor)
     lanes.follow({1: 0, 2: SIZE}.__getitem__)
@@ -128,13 +106,6 @@ def test_an_abandoned_piece_is_left_as_it_is(lanes: Lanes) -> None:
 # --- messages of the service about them -----------------------------------------------------------
 
 
-class Notebook(LaneUser):
-    def __init__(
-        self, service: Service, name: str, ephemeral: int = MIB, user: str = "ada"
-    ) -> None:
-        super().__init__(service, name, ephemeral, user)
-
-
 @pytest.fixture
 def handed(
     service: Service, notebook: Callable[..., Notebook]
@@ -143,8 +114,7 @@ def handed(
     after it, and a third, idle, makes their lane as large as it is."""
     first, second, third = notebook("first"), notebook("second"), notebook("third", SIZE)
     for each in (second, first):
-        each.says(m.Request(1))
-        each.says(m.Finish(1))
+        each.says(m.Request(1)).says(m.Finish(1))
     first.says(m.Request(2))
     second.says(m.Request(2))
     service.pass_time(1.0)
@@ -183,32 +153,17 @@ def test_a_successor_that_is_lost_leaves_the_piece_to_itself(
     assert third.last(m.Grant).memory not in (0, second.last(m.Grant).memory)
 
 
-def test_whatever_fails_with_its_memory_a_lost_session_is_not_waited_for_any_more(
-    handed: tuple[Notebook, Notebook, Notebook],
-    service: Service,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Raise an error of the system, as in a look at its process."""
-    first, second, _ = handed
-    monkeypatch.setattr(first, "is_alive", lambda: os.stat("/nowhere"))
-    with pytest.raises(FileNotFoundError):
-        service.lost(first, 1.1)
-    assert second.last(m.Grant).turn == 2
-
-
 def test_a_session_that_opens_again_in_its_turn_leaves_the_piece_to_itself(
     service: Service, notebook: Callable[..., Notebook]
 ) -> None:
     """The broker may hear of the new connection before the end of the old one; with several
     lanes the neighbour then has the old one at once."""
     first, second = notebook("first"), notebook("second")
-    first.says(m.SetPolicy(running_lanes=2))
-    first.says(m.Request(1))
+    first.says(m.SetPolicy(running_lanes=2)).says(m.Request(1))
     used = first.last(m.Grant).memory
     first.opens(turn=1, holding=True)
     second.says(m.Request(1))
-    first.says(m.Finish(1))
-    first.says(m.Request(2))
+    first.says(m.Finish(1)).says(m.Request(2))
     assert used not in (first.last(m.Grant).memory, second.last(m.Grant).memory)
 
 
@@ -218,8 +173,7 @@ def test_sessions_without_a_turn_release_a_piece_that_was_left(
     """Their next turn may be far off, and the system frees the memory only then."""
     idle, resting, lost = notebook("idle"), notebook("resting"), notebook("lost")
     for each in (idle, resting):
-        each.says(m.Request(1))
-        each.says(m.Finish(1))
+        each.says(m.Request(1)).says(m.Finish(1))
     resting.says(m.Rests(0))
     lost.says(m.Request(1))
     left = lost.last(m.Grant).memory
@@ -239,8 +193,7 @@ def test_sessions_without_a_turn_release_a_piece_that_was_left(
 def test_a_holder_releases_a_piece_that_was_left_once_its_turn_is_over(
     service: Service, notebook: Callable[..., Notebook]
 ) -> None:
-    ours = notebook("ours")
-    ours.says(m.Request(1))
+    ours = notebook("ours").says(m.Request(1))
     ours.opens(turn=1, holding=True)
     service.tick(0.1)
     assert ours.heard_of(m.Trim) == []
@@ -264,19 +217,6 @@ def test_messages_about_a_turn_that_is_over_empty_no_session_s_piece(
     ours.says(m.Report(1, m.Demand(0, SIZE, measured=True)))  # holders learn that their lane grows
     assert theirs.last(m.Grant).bytes == SIZE
     assert has_only(theirs.descriptor, b"\xff", MIB)
-
-
-def test_a_turn_has_no_memory_where_the_system_has_none_to_give(
-    service: Service, notebook: Callable[..., Notebook]
-) -> None:
-    ours = notebook("ours")
-    with no_more_descriptors():
-        ours.says(m.Request(1))
-        service.tick(0.1)
-    assert ours.last(m.Grant) == m.Grant(1, 1)
-    ours.says(m.Finish(1))
-    ours.says(m.Request(2))
-    assert ours.last(m.Grant).memory > 0
 
 
 @contextlib.contextmanager
@@ -377,30 +317,6 @@ def test_a_session_that_cannot_be_given_the_memory_comes_again_and_costs_the_oth
     assert first.take().memory
     first.finish()
     assert join("second", turn=1, waiting=True).await_grant().memory
-
-
-def test_the_descriptor_comes_again_after_reconnecting(join: Callable[..., Member]) -> None:
-    before = join("a")
-    join("b")  # keeps the lane open
-    grant = before.take()
-    fill(before.descriptor)
-    before.finish()
-    before.client.ask(m.Close())
-    after = join("a", turn=before.turn)
-    assert after.take() == m.Grant(2, grant.lane, grant.bytes, grant.memory)
-    assert after.file == before.file
-    assert has_only(after.descriptor, b"\xff")
-
-
-def test_sessions_of_one_user_have_one_memory_in_turn(join: Callable[..., Member]) -> None:
-    first, second = join("first"), join("second")
-    grant = first.take()
-    fill(first.descriptor)
-    second.ask()
-    first.finish()
-    assert second.await_grant().memory == grant.memory
-    assert second.file == first.file
-    assert has_only(second.descriptor, b"\xff")
 
 
 def play_a_turn_for_each_word(pair: socket.socket, settings: Settings) -> None:
@@ -515,6 +431,7 @@ def hold(pair: socket.socket, settings: Settings, name: str) -> None:
     pair.recv(64)
 
 
+@pytest.mark.system
 def test_a_killed_process_leaves_no_piece_behind(
     settings: Settings,
     join: Callable[..., Member],

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,32 +13,19 @@ from msgspec.structs import replace
 from jupyter_gpushare.broker.grants.recovery import Held, RecoveryJournal
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.settings import Settings, load
+from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire import messages as m
-from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.framing import ToBroker
 from jupyter_gpushare.wire.handoff_slot import HandoffSlot
 from jupyter_gpushare.wire.snapshot import SessionView
 
-from ..conftest import wait_for_exit
-from .listener import Listener
+from .listener import KEY, Speaker
 
 MIB = 1 << 20
 ADA, BOB, EVE = "handoff_slot-a", "handoff_slot-b", "handoff_slot-e"
-ADAS, BOBS, EVES = Held("ada", 1, ADA), Held("bob", 2, BOB), Held("eve", 3, EVE)
-KEY = "0" * m.KEY_LENGTH
+ADAS, BOBS = Held("ada", 1, ADA), Held("bob", 2, BOB)
+SLOTS = {"ada": ADA, "bob": BOB, "eve": EVE}
 HOST = Device("host", 100 * MIB, "main memory")
-HOLDER = """
-import time
-import jupyter_gpushare as gpushare
-with gpushare.session(name="holder", device="host") as session:
-    session.enter()
-    print("holds", flush=True)
-    while True:
-        time.sleep(0.001)
-        session.boundary()
-        session.enter()
-"""
 
 
 @pytest.fixture
@@ -54,21 +36,6 @@ def file(tmp_path: Path) -> Iterator[int]:
 
 
 # --- the file -----------------------------------------------------------------------------------
-
-
-def test_the_next_broker_knows_who_had_turns_last(file: int) -> None:
-    journal = RecoveryJournal(file)
-    journal.note({ADAS, BOBS, EVES})
-    journal.note({BOBS})
-    assert RecoveryJournal(file).missing == {BOBS}
-    journal.note(set())
-    assert RecoveryJournal(file).missing == set()
-
-
-def test_a_missing_holder_is_known_to_the_broker_after_the_next_too(file: int) -> None:
-    RecoveryJournal(file).note({ADAS})
-    RecoveryJournal(file).note({BOBS})
-    assert RecoveryJournal(file).missing == {ADAS, BOBS}
 
 
 def test_a_holder_that_has_ended_is_not_waited_for(file: int) -> None:
@@ -91,9 +58,7 @@ def test_a_file_of_another_kind_makes_no_session_wait(file: int, text: bytes) ->
     assert RecoveryJournal(file).missing == set()
 
 
-def test_a_full_disk_is_reported_once_and_costs_no_turn(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_full_disk_is_reported_once_and_costs_no_turn(caplog: pytest.LogCaptureFixture) -> None:
     with open("/dev/full", "r+b", buffering=0) as full, caplog.at_level(logging.WARNING):
         journal = RecoveryJournal()
         journal._file = full.fileno()
@@ -106,35 +71,13 @@ def test_a_full_disk_is_reported_once_and_costs_no_turn(
 # --- the broker after a restart -------------------------------------------------------------------
 
 
-class Notebook(Listener):
-    def __init__(self, host: Host, name: str, handoff_slot: str) -> None:
-        super().__init__("ada")
-        self._host, self._name, self._handoff_slot = host, name, handoff_slot
-        self.says(m.Hello(m.PROTOCOL))
-
-    def says(self, message: ToBroker) -> None:
-        self._host.service.handle(self, message, self._host.now)
-
-    def opens(self, holding: bool = False) -> Notebook:
-        demand = m.Demand(MIB, MIB, measured=True)
-        opening = m.Open(
-            self._name, self._name, handoff_slot=self._handoff_slot, key=KEY, demand=demand
-        )
-        self.says(replace(opening, turn=int(holding), holding=holding))
-        return self
-
-    @property
-    def has_a_turn(self) -> bool:
-        return bool(self.heard_of(m.Grant))
-
-
 class Host:
     """Brokers one after the other, which have a file, and the handoff slots that are open."""
 
     def __init__(self, file: int) -> None:
         self._file = file
         self.now = 0.0
-        self.here = {ADA, BOB, EVE}
+        self.here = {*SLOTS.values()}
         self.settings = load({}, recovery_seconds=1.0, lease_seconds=20.0)
         self.start()
 
@@ -146,9 +89,6 @@ class Host:
 
     def restart(self) -> None:
         self.start(self.now + self.settings.recovery_seconds)
-
-    def notebook(self, name: str, handoff_slot: str) -> Notebook:
-        return Notebook(self, name, handoff_slot)
 
     def pass_time(self, seconds: float) -> None:
         """Run as an endpoint does: ring when the service wants it, and tick."""
@@ -166,25 +106,40 @@ class Host:
         return next(view for view in sessions if view.name == name)
 
 
+class Notebook(Speaker):
+    def __init__(self, host: Host, name: str, holding: bool = False) -> None:
+        self._host = host
+        super().__init__(host.service, "ada")
+        slot, demand = SLOTS[name], m.Demand(MIB, MIB, measured=True)
+        opening = m.Open(name, name, handoff_slot=slot, key=KEY, demand=demand)
+        self.says(replace(opening, turn=int(holding), holding=holding))
+
+    def says(self, message: ToBroker, now: float = 0.0) -> Notebook:
+        return super().says(message, self._host.now)
+
+    @property
+    def has_a_turn(self) -> bool:
+        return bool(self.heard_of(m.Grant))
+
+
 @pytest.fixture
 def host(file: int) -> Host:
     """Ada had the turn, Eve waited, and Bob was to have it next, by direct handoff."""
     host = Host(file)
-    for name, handoff_slot in (("ada", ADA), ("bob", BOB), ("eve", EVE)):
-        host.notebook(name, handoff_slot).opens().says(m.Request(1))
+    for name in SLOTS:
+        Notebook(host, name).says(m.Request(1))
     host.restart()
     return host
 
 
 def test_no_session_has_a_turn_before_the_holder_has_come_back(host: Host) -> None:
-    bob = host.notebook("bob", BOB).opens()
-    bob.says(m.Request(1))
+    bob = Notebook(host, "bob").says(m.Request(1))
     host.pass_time(5.0)
     assert not bob.has_a_turn
     view = host.look("bob")
     assert (view.state, view.waiting_seconds, view.expected_wait_seconds) == ("waiting", 5.0, None)
     assert view.reason.startswith("waits until the notebooks that had turns before")
-    ada = host.notebook("ada", ADA).opens(holding=True)
+    ada = Notebook(host, "ada", holding=True)
     host.pass_time(0.1)
     assert host.look("ada").state == "running"
     assert not bob.has_a_turn
@@ -195,38 +150,24 @@ def test_no_session_has_a_turn_before_the_holder_has_come_back(host: Host) -> No
 def test_a_holder_that_has_ended_or_comes_back_without_its_turn_is_not_waited_for(
     host: Host,
 ) -> None:
-    bob = host.notebook("bob", BOB).opens()
-    bob.says(m.Request(1))
+    bob = Notebook(host, "bob").says(m.Request(1))
     host.pass_time(2.0)
     host.here.remove(ADA)
     host.pass_time(0.1)
     assert bob.has_a_turn
     host.restart()
-    eve = host.notebook("eve", EVE).opens()
-    eve.says(m.Request(1))
+    eve = Notebook(host, "eve").says(m.Request(1))
     host.pass_time(2.0)
     assert not eve.has_a_turn
-    host.notebook("bob", BOB).opens()
+    Notebook(host, "bob")
     host.pass_time(0.1)
     assert eve.has_a_turn
-
-
-def test_a_session_that_waits_for_a_turn_is_not_waited_for(host: Host) -> None:
-    ada = host.notebook("ada", ADA).opens(holding=True)
-    host.pass_time(1.1)
-    assert host.service.next_event(host.now) == pytest.approx(1.15)
-    host.notebook("bob", BOB).opens()
-    host.pass_time(0.1)
-    ada.says(m.Finish(1))
-    ada.says(m.Request(2))
-    assert ada.has_a_turn
 
 
 def test_a_holder_that_is_away_for_longer_than_a_lease_is_overdue_and_has_its_own_lane(
     host: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bob = host.notebook("bob", BOB).opens()
-    bob.says(m.Request(1))
+    bob = Notebook(host, "bob").says(m.Request(1))
     host.pass_time(20.9)
     assert not bob.has_a_turn
     with caplog.at_level(logging.WARNING):
@@ -235,63 +176,19 @@ def test_a_holder_that_is_away_for_longer_than_a_lease_is_overdue_and_has_its_ow
     assert [record.message for record in caplog.records] == [
         "the session ada had turn 1, and is away"
     ]
-    host.notebook("ada", ADA).opens(holding=True)
+    Notebook(host, "ada", holding=True)
     ada, bobs = host.look("ada"), host.look("bob")
     assert (ada.state, bobs.state) == ("running", "running")
     assert ada.lane != bobs.lane
 
 
 def test_it_is_waited_for_by_the_broker_after_the_next_too(host: Host) -> None:
-    bob = host.notebook("bob", BOB).opens()
-    bob.says(m.Request(1))
+    Notebook(host, "bob").says(m.Request(1))
     host.pass_time(0.5)
     host.restart()
-    eve = host.notebook("eve", EVE).opens()
-    eve.says(m.Request(1))
+    eve = Notebook(host, "eve").says(m.Request(1))
     host.pass_time(3.0)
     assert not eve.has_a_turn
-    host.notebook("ada", ADA).opens().says(m.Close())
+    Notebook(host, "ada").says(m.Close())
     host.pass_time(0.1)
     assert eve.has_a_turn
-
-
-# --- real processes -----------------------------------------------------------------------------
-
-
-@pytest.mark.system
-def test_a_broker_that_is_killed_while_the_holder_is_stopped_grants_its_turn_to_no_other(
-    settings: Settings,
-) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdout
-        assert holder.stdout.readline() == "holds\n"
-        with Client.connect(settings, start=False) as client:
-            first = client.welcome.pid
-        try:
-            holder.send_signal(signal.SIGSTOP)
-            os.kill(first, signal.SIGKILL)
-            wait_for_exit(first)
-            check_the_turn_stays_with(holder, settings)
-        finally:
-            holder.kill()
-
-
-def check_the_turn_stays_with(stopped: subprocess.Popen[str], settings: Settings) -> None:
-    """Until it runs on."""
-    with Client.connect(settings) as client:
-        client.ask(m.Open("waiter", "waiter", demand=m.Demand(MIB, MIB, measured=True)))
-        client.send(m.Request(1))
-        assert not has_turn(client, time.monotonic() + 3 * settings.recovery_seconds)
-        stopped.send_signal(signal.SIGCONT)
-        assert has_turn(client, time.monotonic() + 60.0)
-
-
-def has_turn(client: Client, until: float) -> bool:
-    """Wait until then; other messages do not matter."""
-    while (left := until - time.monotonic()) > 0:
-        is_there, _, _ = select.select([client], [], [], left)
-        if is_there and isinstance(client.receive(), m.Grant):
-            return True
-    return False

@@ -22,7 +22,7 @@ from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import connect, try_connect
 from jupyter_gpushare.wire.messages import Demand, Open
 
-from .processes import as_user, needs_root
+from .processes import as_user, needs_root, run_broker
 
 pytestmark = needs_root
 ADA, BOB = 54321, 65534
@@ -89,6 +89,7 @@ def test_a_socket_is_private_by_default(broker: Callable[..., Settings]) -> None
     assert whose(settings)[0] == "root"
 
 
+@pytest.mark.system
 def test_a_directory_that_a_broker_makes_is_open_where_its_socket_is(
     broker: Callable[..., Settings], socket_directory: Path
 ) -> None:
@@ -113,14 +114,7 @@ def test_a_broker_that_others_could_replace_does_not_start_and_says_why(
     settings: Settings, own: dict[str, Any], mode: int, words: str
 ) -> None:
     Path(settings.socket).parent.chmod(mode)
-    environment = {f"JUPYTER_GPUSHARE_{name.upper()}": value for name, value in own.items()}
-    done = subprocess.run(
-        [sys.executable, "-m", "jupyter_gpushare.broker"],
-        cwd="/",
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-    )
+    done = run_broker(**own)
     assert done.returncode == 1
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
@@ -182,13 +176,7 @@ def test_a_lock_that_is_a_link_empties_no_file_of_another(
     precious = socket_directory / "precious"
     precious.write_text("mine")
     Path(settings.socket).with_suffix(kind).symlink_to(precious)
-    done = subprocess.run(
-        [sys.executable, "-m", "jupyter_gpushare.broker"],
-        env={**os.environ, **settings_module.as_environment(settings)},
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=240,
-    )
+    done = run_broker()
     assert "cannot be opened" in done.stderr
     assert precious.read_text() == "mine"
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from jupyter_gpushare.errors import BrokerUnavailable
@@ -20,6 +21,7 @@ from jupyter_gpushare.wire.launch import log_path, try_connect
 from jupyter_gpushare.wire.messages import Demand, Open
 
 from ..conftest import wait_for_exit
+from .processes import run_broker
 
 
 @pytest.fixture
@@ -105,18 +107,37 @@ def test_a_client_that_is_stopped_while_it_starts_a_broker_keeps_no_other_from_o
             assert starter.stdout
             assert starter.stdout.readline() == "True\n"
             starter.send_signal(signal.SIGSTOP)
-            with Client.connect(settings) as first, Client.connect(settings) as second:
+            short = msgspec.structs.replace(settings, start_seconds=10.0)
+            with Client.connect(short) as first, Client.connect(short) as second:
                 assert first.welcome.pid == second.welcome.pid
         finally:
             starter.kill()
 
 
+SLOW_START = """
+import os, sys, time
+if "jupyter_gpushare.broker" in sys.orig_argv:
+    with open(os.environ["STARTS"], "a") as starts:
+        print(os.getpid(), file=starts)
+    time.sleep(5)
+"""
+
+
+@pytest.mark.system
+def test_a_broker_that_is_slow_to_start_is_started_once(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SLOW_START)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("STARTS", str(starts := tmp_path / "starts"))
+    with Client.connect(settings) as client:
+        assert starts.read_text() == f"{client.welcome.pid}\n"
+
+
 def test_a_directory_in_the_place_of_the_socket_is_reported(settings: Settings) -> None:
     path = Path(settings.socket)
     path.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-m", "jupyter_gpushare.broker"], capture_output=True, text=True
-    )
+    done = run_broker()
     assert done.returncode == 1
     assert f"{path} lies in the place of the broker's socket" in done.stderr
     assert done.stderr.count("\n") == 1

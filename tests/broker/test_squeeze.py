@@ -5,8 +5,6 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-import pytest
-
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.wire import messages as m
@@ -55,12 +53,6 @@ def two(service: Service, **of_b: Any) -> tuple[Notebook, Notebook]:
     return a, b
 
 
-def test_a_grant_says_how_much_an_iteration_may_take(service: Service) -> None:
-    a = Notebook(service, "a", demand(4, *SQUEEZABLE))
-    a.says(m.Request(1))
-    assert a.granted == [0]
-
-
 def test_a_holder_yields_for_a_newcomer_and_is_squeezed_from_its_next_turn(
     service: Service,
 ) -> None:
@@ -84,26 +76,6 @@ def test_a_holder_is_told_at_once_that_it_may_take_more(service: Service) -> Non
     assert {grant.turn for grant in a.heard_of(m.Grant)} == {1}
 
 
-def test_a_report_changes_nothing_that_was_told(service: Service) -> None:
-    a, _ = two(service)
-    a.says(m.Report(1, demand(4, *SQUEEZABLE)), 3.0)
-    assert a.granted == [6]
-
-
-@pytest.mark.parametrize(("says", "lane"), [(6, True), (0, False), (7, False)])
-def test_a_holder_that_comes_back_is_counted_as_its_grant_said(
-    service: Service, says: int, lane: bool
-) -> None:
-    """One that says more than is left runs, and nothing else starts until its turn has ended."""
-    a, _ = two(service)
-    service.lost(a, 3.0)
-    of_turn = {"turn": 1, "holding": True, "squeezed_bytes": says * GIB}
-    back = Notebook(service, "a", demand(4, *SQUEEZABLE), **of_turn)
-    view = back.view("a")
-    assert (view.state, view.lane is not None) == ("running", lane)
-    assert view.squeezed_bytes == (6 * GIB if lane else 0)
-
-
 def test_people_see_how_far_for_which_notebook_and_how_much_slower(service: Service) -> None:
     a, _ = two(service)
     view = a.view("a")
@@ -119,20 +91,6 @@ def test_the_name_is_hidden_from_those_who_may_not_see_it(ruled: Any) -> None:
     assert a.view("a").reason.endswith("so that a notebook of bob has room")
 
 
-def test_a_demand_above_the_device_is_squeezed_to_fit(service: Service) -> None:
-    a = Notebook(service, "a", demand(4, (40, 1.0), (11, 1.2)))
-    a.says(m.Request(1))
-    assert a.granted == [11]
-
-
-def test_only_a_floor_above_the_device_is_refused_with_the_numbers(service: Service) -> None:
-    a = Notebook(service, "a", demand(4, (40, 1.0), (13, 1.2)))
-    [refused] = a.heard_of(m.Error)
-    assert refused.code == "does_not_fit"
-    assert "13.0 GiB" in refused.message
-    assert "squeezed as far as it can be" in refused.message
-
-
 def test_a_quota_counts_what_iterations_take_unsqueezed(ruled: Any) -> None:
     """A notebook that has chosen a smaller size for itself needs no more than that."""
     service = ruled('[quotas]\nlane = "8 GiB"')
@@ -142,9 +100,7 @@ def test_a_quota_counts_what_iterations_take_unsqueezed(ruled: Any) -> None:
     assert not Notebook(service, "b", demand(4, (6, 1.0))).heard_of(m.Error)
 
 
-def test_no_notebook_is_squeezed_for_one_that_is_above_its_quota(
-    ruled: Any,
-) -> None:
+def test_no_notebook_is_squeezed_for_one_that_is_above_its_quota(ruled: Any) -> None:
     service = ruled('[quotas.users.bob]\npersistent = "4 GiB"')
     a = Notebook(service, "a", demand(4, *SQUEEZABLE))
     b = Notebook(service, "b", demand(5, (2, 1.0)), user="bob")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import shutil
 import signal
 import socket
@@ -30,13 +29,12 @@ import pytest
 
 from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.wire import messages as m
-from jupyter_gpushare.wire.client import Client
 
 from ..conftest import end_broker
 from ..polling import until
 
 ROOT = Path(__file__).resolve().parents[2]
+AXE = ROOT / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = (
     "--no-sandbox",
@@ -49,9 +47,8 @@ FLAGS = (
 )
 TOKEN = "tok"
 PANEL = "#jupyter-gpushare-panel"
+CAPACITY = 24 << 30  # bytes
 END_SECONDS = 30.0  # a server that has not ended by then does not end
-MIB, GIB = 1 << 20, 1 << 30
-CAPACITY = 24 * GIB
 
 SHARE = "%load_ext jupyter_gpushare\n%gpushare on"
 TRAIN = """\
@@ -68,11 +65,6 @@ ONE_TURN = """\
 import jupyter_gpushare as gpushare
 with gpushare.turn():
     print("had a turn")"""
-LONG = """\
-import pathlib, time, jupyter_gpushare as gpushare
-for _ in gpushare.iterations(range(1)):
-    while not pathlib.Path("go").exists():
-        time.sleep(0.05)"""
 COMPUTES = """\
 import pathlib, time
 while not pathlib.Path("go").exists():
@@ -176,7 +168,6 @@ NOTEBOOKS = {
     "holds": (SHARE, HOLD),
     "waits": (SHARE, ONE_TURN),
     "top": (SHARE, "%gpushare top", TRAIN),
-    "long": (SHARE, LONG),
     "computes": (COMPUTES,),
     "empty": ("1 + 1",),
 }
@@ -379,11 +370,6 @@ class Lab:
         """Return a notebook's row of the panel's table."""
         return self.panel.locator("tbody.jp-GpuShare-notebook", has_text=name)
 
-    def wait_for_timeline(self) -> None:
-        """Return when a turn is drawn."""
-        turns = self.panel.locator('.jp-GpuShare-turns[d*="z"]')
-        turns.first.wait_for(state="attached")
-
     def choose_theme(self, name: str) -> None:
         """Choose `Light`, `Dark` or `Dark High Contrast`."""
         self.execute("apputils:change-theme", {"theme": f"JupyterLab {name}"})
@@ -393,6 +379,20 @@ class Lab:
 
     def picture(self, name: str) -> None:
         take_picture(self.page, name)
+
+    def barriers(self) -> list[str]:
+        """Return serious findings of axe in the panel and the status bar entry."""
+        if not AXE.exists():
+            pytest.skip("needs axe-core: `make test-frontend` installs it")
+        self.page.evaluate(AXE.read_text())
+        where = json.dumps({"include": [[PANEL], [".jp-GpuShare-status"]]})
+        found = self.page.evaluate(f"async () => (await axe.run({where})).violations")
+        return [
+            f"{rule['id']}: {node['html'][:200]} {node['failureSummary'][:300]}"
+            for rule in found
+            if rule["impact"] in ("serious", "critical")
+            for node in rule["nodes"]
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -424,6 +424,7 @@ def new_page(chromium: Any) -> Iterator[Callable[..., Any]]:
         contexts.append(chromium.new_context(viewport={"width": width, "height": height}))
         page = contexts[-1].new_page()
         page.set_default_timeout(60_000)
+        page.set_default_navigation_timeout(200_000)  # JupyterLab, on a busy machine
         page.on("pageerror", note)
         return page
 
@@ -439,72 +440,12 @@ def visit(lab: str, new_page: Callable[..., Any]) -> Callable[[str], Lab]:
     return lambda notebook: Lab(new_page(1280, 800), lab, notebook)
 
 
-class Crowd:
-    """Sessions of other programs: the first take turns, some have turns no more, one is out."""
-
-    NAMES = ("cnn", "transformer", "gan", "speech", "protein_folding", "rl", "diffusion", "unet")
-
-    def __init__(self, settings: Settings, count: int) -> None:
-        self._clients = [Client.connect(settings, "tests") for _ in range(count)]
-        self._turns = [0] * count
-        self._ended = threading.Event()
-        for number in range(count):
-            self._open(number)
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._ended.set()
-        self._thread.join()
-        for client in self._clients:
-            client.close()
-
-    def _open(self, number: int) -> None:
-        count, client = len(self._clients), self._clients[number]
-        stem = self.NAMES[number] if number < len(self.NAMES) else f"exercise_{number}"
-        size = (3 + number % 3) * 12 * GIB // (4 * count)
-        inside = (1 + number % 4) * 700 * MIB
-        demand = m.Demand(size, inside, measured=True)
-        client.ask(m.Open(f"s{number}", f"courses/{stem}.ipynb", "host", demand=demand))
-        if number < 0.6 * count:
-            self._ask(number)
-        else:
-            client.send(m.Busy(False))
-        if number > 1 and number == count - 1:
-            client.send(m.PagedOut(size))
-
-    def _ask(self, number: int) -> None:
-        self._turns[number] += 1
-        self._clients[number].send(m.Request(self._turns[number]))
-
-    def _serve(self) -> None:
-        poll = select.poll()
-        numbers = {client.fileno(): number for number, client in enumerate(self._clients)}
-        for descriptor in numbers:
-            poll.register(descriptor, select.POLLIN)
-        while not self._ended.is_set():
-            for descriptor, _ in poll.poll(100):
-                self._listen(numbers[descriptor])
-
-    def _listen(self, number: int) -> None:
-        client = self._clients[number]
-        while client.has_news():
-            message = client.receive()
-            if isinstance(message, m.Yield):
-                client.send(m.Finish(self._turns[number]))
-                self._ask(number)
-            elif isinstance(message, m.Grant):
-                self._turns[number] = message.turn
-
-
 @pytest.fixture
-def crowd(settings: Settings, ends_broker: None) -> Iterator[Callable[[int], Crowd]]:
-    crowds: list[Crowd] = []
-
-    def gather(count: int) -> Crowd:
-        crowds.append(Crowd(settings, count))
-        return crowds[-1]
-
-    yield gather
-    for one in crowds:
-        one.close()
+def waiting(visit: Callable[[str], Lab]) -> Lab:
+    """Return JupyterLab with waits.ipynb in front, which waits for holds.ipynb."""
+    lab = visit("holds.ipynb")
+    lab.run_all()
+    lab.panel.locator("tbody.jp-mod-running", has_text="holds.ipynb").wait_for()
+    lab.open("waits.ipynb")
+    lab.run_all()
+    return lab

@@ -15,7 +15,6 @@ from jupyter_gpushare.settings import Settings, load
 from ..cluster.program import end
 from ..polling import until
 from .conftest import private_broker
-from .test_looks import barriers
 
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 COUNTS = """
@@ -74,7 +73,7 @@ def test_a_job_is_seen_its_log_is_followed_and_it_is_cancelled(visit: Any, start
     assert lab.page.evaluate(is_at_end, log.element_handle())
     for theme in ("Light", "Dark"):
         lab.choose_theme(theme)
-        assert barriers(lab.page) == []
+        assert lab.barriers() == []
         lab.picture(f"jobs-{theme.lower()}")
 
     row.get_by_role("button", name=f"Cancel {runs.id}…").press("Enter")

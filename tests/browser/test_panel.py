@@ -13,7 +13,7 @@ import pytest
 
 from jupyter_gpushare.wire.snapshot import Snapshot
 
-from .conftest import ONE_TURN, PANEL, READY, SHARE, write_notebook
+from .conftest import ONE_TURN, PANEL, READY, SHARE, Lab, write_notebook
 
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 LATER = re.compile(r"\d:(0[1-9]|[1-5]\d)")
@@ -26,15 +26,6 @@ EMPTY = (
     "No notebook has come back",
 )
 
-
-BAR = """\
-import pathlib, time
-import jupyter_gpushare as gpushare
-from tqdm import tqdm
-for _ in gpushare.iterations(tqdm(range(70_000))):
-    time.sleep(0.1)
-    if pathlib.Path("go").exists():
-        break"""
 
 # all texts that the panel and the status bar have shown, however briefly
 NOTE_TEXTS = """() => {
@@ -91,123 +82,26 @@ def test_two_kernels_train_and_the_turn_moves(
 
 
 @pytest.mark.system
-def test_a_loop_with_a_progress_bar_has_a_finish_time_that_runs_down(
-    visit: Any, notebooks: Path
-) -> None:
-    """Two hours of it, at a pace that is known within seconds; then its cell ends."""
-    write_notebook(notebooks / "bar.ipynb", SHARE, BAR)
-    lab = visit("bar.ipynb")
-    lab.run_all()
-    reason = lab.row("bar.ipynb").locator(".jp-GpuShare-reason")
-    expect(reason).to_have_text(re.compile(r"\d+ iterations left, about [12] h \d+ min"))
-    expect(lab.status).to_have_text(re.compile(r"^▶ host: .*, about [12] h \d+ min left$"))
-    lab.row("bar.ipynb").locator(".jp-GpuShare-name").click()
-    facts = lab.row("bar.ipynb").locator("dd")
-    expect(facts.filter(has_text="at its present share")).to_have_count(1)
-    lab.picture("finish-time")
-    (notebooks / "go").touch()
-    expect(lab.status).to_have_text("○ host: idle")
-    expect(reason).not_to_contain_text("left")
-    expect(facts.filter(has_text="at its present share")).to_have_count(0)
-
-
-@pytest.mark.system
-def test_a_waiting_notebook_is_seen_with_the_reason_and_can_be_cancelled(
-    visit: Any, look: Any
-) -> None:
-    lab = visit("holds.ipynb")
-    lab.run_all()
-    expect(lab.row("holds.ipynb")).to_have_class(re.compile("jp-mod-running"))
-    lab.open("waits.ipynb")
-    lab.run_all()
-    row = lab.row("waits.ipynb")
+def test_a_waiting_notebook_is_seen_with_the_reason_and_can_be_cancelled(waiting: Lab) -> None:
+    lab, row = waiting, waiting.row("waits.ipynb")
     expect(row).to_contain_text("waits for holds.ipynb")
     expect(row.locator(".jp-GpuShare-since")).to_have_text(LATER)  # the browser's own clock
     expect(lab.panel.locator(".jp-GpuShare-headline")).to_have_text(
         re.compile(r"holds.ipynb has been running for \d+ s. 1 waiting; waits.ipynb is next, ")
     )
     expect(lab.status).to_have_text("◔ host: queue position 1")
-    lab.picture("queue")
-
     row.get_by_label("Cancel the wait of waits.ipynb").click()
     expect(lab.outputs.filter(has_text="cancelled this cell's wait")).to_be_visible()
     expect(lab.status).to_have_text("○ host: idle")
 
 
-@pytest.mark.thorough
-def test_a_policy_is_for_all_only_when_it_is_applied(visit: Any, look: Any) -> None:
-    lab = visit("empty.ipynb")
-    field = lab.panel.locator("select")
-    expect(field).to_have_value("fair")
-    field.focus()
-    for _ in range(3):
-        lab.page.keyboard.press("ArrowDown")
-    expect(field).not_to_have_value("fair")
-    expect(lab.panel.get_by_role("button", name="Keep fair")).to_be_visible()
-    lab.picture("policy")
-    assert look().policy == "fair"
-    field.select_option("fifo")
-    lab.panel.get_by_role("button", name="Apply to all notebooks").click()
-    expect(lab.panel.get_by_role("status")).to_have_text("The policy is fifo now.")
-    expect(lab.panel.locator(".jp-GpuShare-policy")).to_contain_text("come")
-    assert look().policy == "fifo"
-
-
-@pytest.mark.thorough
-def test_no_quick_turns_are_shown_while_one_notebook_has_a_long_iteration(
-    visit: Any, sessions: Any
-) -> None:
-    """No event comes meanwhile: the page judges by its clock."""
-    lab = visit("alice.ipynb")
-    lab.run_all()
-    lab.open("bob.ipynb")
-    lab.run_all()
-    headline = lab.panel.locator(".jp-GpuShare-headline")
-    expect(headline).to_contain_text("alice.ipynb and bob.ipynb take turns.")
-    expect(lab.status).to_have_text("▶ host: takes turns")
-    lab.picture("turns")
-    lab.open("long.ipynb")
-    lab.run_all()
-    expect(headline).to_have_text(
-        re.compile(
-            r"^long.ipynb has been running for \d+ s. 2 waiting; (alice|bob).ipynb is next, "
-        )
-    )
-    expect(lab.status).to_have_text(re.compile(r"▶ host: running for \d+ s"))
-    expect(lab.panel.locator(".jp-mod-quick")).to_have_count(0)
-    for where in ("table", ".jp-GpuShare-lane"):
-        signs = lab.panel.locator(f"{where} .jp-GpuShare-sign")
-        expect(signs).to_have_text(["▶", "1", "2"])
-    lab.picture("long")
-    lab.open("bob.ipynb")
-    expect(lab.status).to_have_text(re.compile(r"◔ host: queue position [12]"))
-
-
-@pytest.mark.thorough
-def test_a_cancelled_cell_is_queued_again(visit: Any, notebooks: Path) -> None:
-    lab = visit("holds.ipynb")
-    lab.run_all()
-    expect(lab.row("holds.ipynb")).to_have_class(re.compile("jp-mod-running"))
-    lab.open("waits.ipynb")
-    lab.run_all()
-    row = lab.row("waits.ipynb")
-    expect(row.locator(".jp-GpuShare-since")).to_have_text(LATER)
-    again = row.get_by_role("button", name="Queue the cancelled cell of waits.ipynb again")
-    expect(again).to_have_count(0)
-    row.get_by_label("Cancel the wait of waits.ipynb").click()
-    expect(again).to_be_visible()
-    lab.picture("cancelled")
-    lab.open("holds.ipynb")  # the notebook comes to the front by itself
-    lab.panel.get_by_role("button", name="Undo: queue again").click()
-    expect(lab.status).to_have_text("◔ host: queue position 1")
-    expect(again).to_have_count(0)
-
-    row.get_by_label("Cancel the wait of waits.ipynb").click()
-    again.click()
-    expect(row.locator(".jp-GpuShare-sign")).to_have_text("1")
-    (notebooks / "go").touch()
-    expect(lab.outputs.filter(has_text="had a turn")).to_be_visible()
-    expect(again).to_have_count(0)
+@pytest.mark.system
+def test_rows_and_details_are_accessible_in_each_theme(waiting: Lab) -> None:
+    waiting.row("waits.ipynb").locator(".jp-GpuShare-name").click()
+    for theme in ("Light", "Dark", "Dark High Contrast"):
+        waiting.choose_theme(theme)
+        waiting.picture(f"queue-{theme.lower().replace(' ', '-')}")
+        assert waiting.barriers() == []
 
 
 @pytest.mark.system
@@ -224,9 +118,14 @@ def test_cancelled_cells_are_offered_until_each_is_run_cleared_or_deleted(
     again = row.get_by_role("button", name="Queue the cancelled cell of three.ipynb again")
     prompts = lab.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-InputPrompt")
 
-    def cancel(cell: int) -> None:
+    def cancel(cell: int, by_command: bool = False) -> None:
         expect(prompts.nth(cell)).to_have_text("[*]:")
-        row.get_by_label("Cancel the wait of three.ipynb").click()
+        button = row.get_by_label("Cancel the wait of three.ipynb")
+        if by_command:
+            expect(button).to_be_visible()
+            lab.execute("jupyter-gpushare:cancel-wait")
+        else:
+            button.click()
         expect(prompts.nth(cell)).not_to_have_text("[*]:")
         expect(again).to_be_visible()
 
@@ -235,6 +134,7 @@ def test_cancelled_cells_are_offered_until_each_is_run_cleared_or_deleted(
     for cell in (2, 1, 3):
         lab.run_cell(cell)
         cancel(cell)
+    lab.open("holds.ipynb")  # the other notebook comes to the front by itself
     again.click()
     expect(prompts.nth(3)).to_have_text("[*]:")
     expect(again).to_be_visible()  # for another one
@@ -252,7 +152,7 @@ def test_cancelled_cells_are_offered_until_each_is_run_cleared_or_deleted(
     lab.execute_on_cell(3, "notebook:delete-cell")
     expect(prompts).to_have_count(3)
     again.click()
-    cancel(1)
+    cancel(1, by_command=True)
 
     lab.restart_kernel()
     expect(row).to_have_count(0)
@@ -263,20 +163,6 @@ def test_cancelled_cells_are_offered_until_each_is_run_cleared_or_deleted(
     expect(lab.outputs.filter(has_text="had a turn")).to_have_count(1)
     expect(prompts.nth(2)).to_have_text(re.compile(r"\[\d+\]:"))
     expect(again).to_have_count(0)
-
-
-@pytest.mark.thorough
-def test_equal_names_get_their_folders(visit: Any, notebooks: Path) -> None:
-    for folder in ("ada", "bea"):
-        (notebooks / folder).mkdir()
-        write_notebook(notebooks / folder / "hw1.ipynb", SHARE)
-    lab = visit("ada/hw1.ipynb")
-    lab.run_all()
-    expect(lab.panel.locator("button.jp-GpuShare-name")).to_have_text(["hw1.ipynb"])
-    lab.open("bea/hw1.ipynb")
-    lab.run_all()
-    for name in ("ada/hw1.ipynb", "bea/hw1.ipynb"):
-        expect(lab.panel.get_by_role("button", name=name, exact=True)).to_be_visible()
 
 
 @pytest.mark.system
@@ -295,7 +181,7 @@ def test_a_notebook_is_paused_given_weight_and_asked_to_yield(visit: Any, sessio
     row.get_by_role("button", name="Pause").click()
     expect(row).to_have_class(re.compile("jp-mod-paused"))
     expect(lab.status).to_have_text("Ⅱ host: paused")
-    row.get_by_role("button", name="Resume").click()
+    lab.execute("jupyter-gpushare:toggle-pause")  # for the notebook in front
     expect(row).to_have_class(re.compile("jp-mod-running"))
     lab.page.set_viewport_size({"width": 1280, "height": 420})
     for wrong in ("5000", "0", "-3", ""):
@@ -305,29 +191,6 @@ def test_a_notebook_is_paused_given_weight_and_asked_to_yield(visit: Any, sessio
         expect(lab.panel.get_by_role("alert")).to_be_in_viewport(ratio=1)  # even after scrolling
         expect(row.get_by_role("spinbutton")).to_have_value("2.5")
     lab.picture("refused")
-
-
-@pytest.mark.thorough
-def test_commands_are_for_the_notebook_in_front(visit: Any) -> None:
-    lab = visit("alice.ipynb")
-    lab.run_all()
-    expect(lab.row("alice.ipynb")).to_have_class(re.compile("jp-mod-running"))
-    lab.execute("jupyter-gpushare:toggle-pause")
-    expect(lab.status).to_have_text("Ⅱ host: paused")
-    lab.execute("jupyter-gpushare:toggle-pause")
-    expect(lab.status).to_have_text(RUNS)
-
-
-@pytest.mark.thorough
-def test_a_command_ends_the_wait_of_the_notebook_in_front(visit: Any) -> None:
-    lab = visit("holds.ipynb")
-    lab.run_all()
-    expect(lab.row("holds.ipynb")).to_have_class(re.compile("jp-mod-running"))
-    lab.open("waits.ipynb")
-    lab.run_all()
-    expect(lab.status).to_have_text("◔ host: queue position 1")
-    lab.execute("jupyter-gpushare:cancel-wait")
-    expect(lab.status).to_have_text("○ host: idle")
 
 
 @pytest.mark.thorough
@@ -347,9 +210,14 @@ def test_the_palette_lists_the_commands(visit: Any) -> None:
 
 
 @pytest.mark.thorough
-def test_the_status_bar_is_without_us_where_the_settings_say_so(visit: Any, lab: str) -> None:
+def test_the_status_bar_opens_the_panel_and_is_without_us_where_the_settings_say_so(
+    visit: Any, lab: str
+) -> None:
     notebook = visit("empty.ipynb")
-    expect(notebook.status).to_be_visible()
+    notebook.page.evaluate("() => window.jupyterapp.shell.collapseRight()")
+    expect(notebook.panel).to_be_hidden()
+    notebook.status.click()
+    expect(notebook.panel).to_be_visible()
     status = notebook.page.evaluate(
         """async address => {
           const settings = `${address}/api/settings/jupyter-gpushare:plugin`;
@@ -422,43 +290,6 @@ def test_everything_works_by_keyboard_alone(visit: Any, sessions: Any) -> None:
     lab.page.keyboard.press("Enter")
     expect(lab.row("alice.ipynb")).to_have_class(re.compile("jp-mod-paused"))
     assert sessions()["alice.ipynb"].state == "paused"
-
-
-@pytest.mark.thorough
-def test_the_status_bar_opens_the_panel(visit: Any) -> None:
-    lab = visit("empty.ipynb")
-    lab.page.evaluate("() => window.jupyterapp.shell.collapseRight()")
-    expect(lab.panel).to_be_hidden()
-    lab.status.click()
-    expect(lab.panel).to_be_visible()
-
-
-@pytest.mark.thorough
-def test_a_page_that_is_hidden_has_no_socket(visit: Any) -> None:
-    lab = visit("empty.ipynb")
-    sockets: list[Any] = []
-    lab.page.on("websocket", lambda one: sockets.append(one) if "gpushare" in one.url else None)
-    lab.page.reload()
-    lab.panel.wait_for(state="attached")
-    lab.page.wait_for_function("() => window.jupyterapp !== undefined")
-    expect(lab.status).to_be_visible()
-    (socket,) = sockets
-    with lab.page.expect_event("websocket", lambda one: "gpushare" in one.url) as again:
-        with socket.expect_event("close"):
-            hide(lab.page, True)
-        hide(lab.page, False)
-    assert not again.value.is_closed()
-
-
-def hide(page: Any, hidden: bool) -> None:
-    """Hide or show the page, as a browser does when its tab is left, or chosen again."""
-    value = "true" if hidden else "false"
-    page.evaluate(
-        f"""() => {{
-          Object.defineProperty(document, 'hidden', {{ configurable: true, get: () => {value} }});
-          document.dispatchEvent(new Event('visibilitychange'));
-        }}"""
-    )
 
 
 @pytest.mark.system

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import string
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from jupyter_gpushare import _core
 from jupyter_gpushare.reasons import GONE, TEXTS
 
 if TYPE_CHECKING:
-    from .conftest import Server
+    from .conftest import Lab, Server
 
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 PACK = Path(__file__).parent / "language_pack"
@@ -27,15 +26,9 @@ SOURCES = Path(__file__).resolve().parents[2] / "labextension" / "src"
 
 
 @pytest.fixture
-def pack(tmp_path: Path) -> Path:
-    """A copy of the language pack."""
-    return Path(shutil.copytree(PACK, tmp_path / "pack"))
-
-
-@pytest.fixture
-def german(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def german(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """JupyterLab finds the language pack, and is set to its language."""
-    path = [str(pack), os.environ.get("PYTHONPATH", "")]
+    path = [str(PACK), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, path)))
     plugin = tmp_path / "home/settings/@jupyterlab/translation-extension/plugin.jupyterlab-settings"
     plugin.parent.mkdir(parents=True)
@@ -49,12 +42,8 @@ def server(german: None, own_server: Server) -> Server:
 
 
 @pytest.mark.system
-def test_the_reason_of_a_wait_is_in_the_language_of_the_page(visit: Any) -> None:
-    lab = visit("holds.ipynb")
-    lab.run_all()
-    expect(lab.row("holds.ipynb")).to_have_class(re.compile("jp-mod-running"))
-    lab.open("waits.ipynb")
-    lab.run_all()
+def test_the_reason_of_a_wait_is_in_the_language_of_the_page(waiting: Lab) -> None:
+    lab = waiting
     expect(lab.row("waits.ipynb")).to_contain_text("wartet auf holds.ipynb")
     expect(lab.panel).to_contain_text("Schlange")
     expect(lab.panel.locator(".jp-GpuShare-headline")).to_have_text(
@@ -63,21 +52,6 @@ def test_the_reason_of_a_wait_is_in_the_language_of_the_page(visit: Any) -> None
     expect(lab.status).to_have_text("◔ host: Platz 1 der Schlange")
     expect(lab.panel.locator(".jp-GpuShare-policy")).to_contain_text("Zeit nach Gewicht")
     lab.picture("german")
-
-
-@pytest.fixture
-def without_policies(pack: Path) -> None:
-    """The language pack has no row of a policy, as it has none of a new one."""
-    rows = {text: said for text, said in GERMAN.items() if text not in SENTENCES}
-    (pack / CATALOGUE).write_text(json.dumps(rows))
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("without_policies")
-def test_what_the_language_pack_does_not_have_is_shown_in_english(visit: Any) -> None:
-    lab = visit("holds.ipynb")
-    shown = lab.panel.locator(".jp-GpuShare-policy")
-    expect(shown).to_contain_text(dict(_core.policies())["fair"])
 
 
 def fields(text: str) -> set[str | None]:

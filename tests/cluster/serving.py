@@ -15,23 +15,21 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import Event as Flag
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jupyter_gpushare._core import GangRules
-from jupyter_gpushare.cluster.engines.engine import Lease, Start
 from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
-from jupyter_gpushare.cluster.jobs import Job, Spec
-from jupyter_gpushare.cluster.journal import Event, Journal, Use
+from jupyter_gpushare.cluster.jobs import Spec
+from jupyter_gpushare.cluster.journal import Journal
 from jupyter_gpushare.cluster.loop import Loop
 from jupyter_gpushare.cluster.service import Service
 
 from .site import QUICK
 
 RULES = GangRules(told=True, tick=0, thresholds=[0.5], least=0.1)
-NODES = "n0=2 n1=2"
 
 
 class Point:
@@ -49,46 +47,25 @@ class Point:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class MortalJournal(Journal):
-    def __init__(self, path: Path, point: Point) -> None:
-        self._point = point
-        super().__init__(path)
-
-    def write(self, job: Job, event: Event, uses: Iterable[Use] = ()) -> None:
-        self._point.pass_by()
-        super().write(job, event, uses)
-        self._point.pass_by(event.what)
-
-    def save(self, jobs: Iterable[Job], uses: Iterable[Use] = ()) -> None:
-        self._point.pass_by()
-        super().save(jobs, uses)
-        self._point.pass_by()
+def guard(target: object, point: Point, **acts: str | None) -> None:
+    """Each of these acts passes the point before and after it, by this name then; `write` by the
+    name of its event."""
+    for verb, name in acts.items():
+        setattr(target, verb, passing(point, getattr(target, verb), name))
 
 
-class MortalEngine(LocalEngine):
-    def __init__(self, cluster: str, point: Point) -> None:
-        self._point = point
-        super().__init__(cluster, declared(NODES))
+def passing(point: Point, act: Callable[..., Any], name: str | None) -> Callable[..., Any]:
+    def pass_by(*given: Any) -> Any:
+        point.pass_by()
+        result = act(*given)
+        point.pass_by(given[1].what if name == "event" else name)
+        return result
 
-    def start(self, start: Start) -> Lease:
-        self._point.pass_by()
-        lease = super().start(start)
-        self._point.pass_by("launched")
-        return lease
-
-    def ask_yield(self, lease: Lease) -> None:
-        self._point.pass_by()
-        super().ask_yield(lease)
-        self._point.pass_by()
-
-    def kill(self, lease: Lease) -> None:
-        self._point.pass_by()
-        super().kill(lease)
-        self._point.pass_by()
+    return pass_by
 
 
 def engine_of(cluster: str) -> LocalEngine:
-    return LocalEngine(cluster, declared(NODES))
+    return LocalEngine(cluster, declared("n0=2 n1=2"))
 
 
 class Wish(NamedTuple):
@@ -118,8 +95,10 @@ def submit(service: Service, journal: Journal, site: Path, wishes: Iterable[Wish
 def main(site: Path, name: str = "") -> None:
     point, is_over = Point(name), Flag()
     wishes = [Wish(*wish) for wish in json.loads((site / "jobs.json").read_text())]
-    journal = MortalJournal(site / "cluster.sqlite", point)
-    engine = MortalEngine(journal.cluster(), point)
+    journal = Journal(site / "cluster.sqlite")
+    engine = engine_of(journal.cluster())
+    guard(journal, point, write="event", save=None)
+    guard(engine, point, start="launched", ask_yield=None, kill=None)
 
     def make() -> Service:
         return Service(journal, engine, time.time, rules=RULES, bounds=QUICK)

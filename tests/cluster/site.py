@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from jupyter_gpushare._core import GangRules
 from jupyter_gpushare.cluster import generation
@@ -15,7 +19,7 @@ from jupyter_gpushare.cluster.engines.engine import Engine, Lease, Node, Start, 
 from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
 from jupyter_gpushare.cluster.engines.timeout import EngineWithTimeout
 from jupyter_gpushare.cluster.jobs import Job, Spec
-from jupyter_gpushare.cluster.journal import Event, Journal
+from jupyter_gpushare.cluster.journal import Journal
 from jupyter_gpushare.cluster.service import Service
 from jupyter_gpushare.cluster.verdicts import Bounds
 from jupyter_gpushare.errors import EngineUnavailable
@@ -25,6 +29,7 @@ from .work import HERE, generations, iterations, made
 
 QUICK = Bounds(beat=0.05, postponed=0.05, sweep=1000.0)
 STEP = 0.01  # seconds of one iteration
+TRAIN_STEP = 0.03  # of a training
 LONG = 1000  # iterations of a job that does not end before a test hurries it
 SECONDS = 200.0  # an event has not come by then; each start of a job takes seconds on two cores
 
@@ -34,30 +39,21 @@ class Troubled(LocalEngine):
 
     def __init__(self, cluster: str, nodes: str) -> None:
         super().__init__(cluster, declared(nodes))
-        self.is_away = False
         self.answers = threading.Event()  # else it hangs
         self.answers.set()
         self.starts_after = 0.0  # seconds
-        self.refuses = False  # to start, and does not say so
         self.forgets = False  # the answer to a start
         self.is_cut_short = False  # in a start: the first node alone has a launcher
         self.cannot_kill = False
         self.said: dict[str, Node] = {}  # of nodes, instead of what is so
         self.statuses: dict[str, Status] = {}  # of jobs
-        self.is_full = False  # so what is started is pending
-        self._pending: set[Lease] = set()
 
     def nodes(self) -> dict[str, Node]:
-        self._answer()
+        self.answers.wait()
         return super().nodes() | self.said
 
     def start(self, start: Start) -> Lease:
-        self._answer()
-        if self.refuses:
-            raise EngineUnavailable("no answer")
-        if self.is_full:
-            self._pending.add(lease := Lease(start.job, start.generation, start.name))
-            return lease
+        self.answers.wait()
         time.sleep(self.starts_after)
         if self.is_cut_short:
             start = start._replace(where=dict([*start.where.items()][:1]))
@@ -67,26 +63,19 @@ class Troubled(LocalEngine):
         return lease
 
     def ask_yield(self, lease: Lease) -> None:
-        self._answer()
+        self.answers.wait()
         super().ask_yield(lease)
 
     def kill(self, lease: Lease) -> None:
-        self._answer()
+        self.answers.wait()
         if self.cannot_kill:
             raise EngineUnavailable("the node does not answer")
-        self._pending.discard(lease)
         super().kill(lease)
 
     def poll(self, leases: Collection[Lease]) -> dict[Lease, Status]:
-        self._answer()
-        pending = dict.fromkeys(self._pending & {*leases}, Status("pending"))
-        found = super().poll(leases) | pending
-        return {lease: self.statuses.get(lease.job, found[lease]) for lease in found}
-
-    def _answer(self) -> None:
         self.answers.wait()
-        if self.is_away:
-            raise EngineUnavailable("no answer")
+        found = super().poll(leases)
+        return {lease: self.statuses.get(lease.job, found[lease]) for lease in found}
 
 
 class Site:
@@ -112,8 +101,9 @@ class Site:
         engine = EngineWithTimeout(self.engine, self.answer_seconds)
         return Service(self.journal, engine, time.time, rules=self.rules, bounds=self.bounds)
 
-    def restart(self) -> None:
+    def restart(self, **bounds: float) -> None:
         """As after a kill: only the journal, the directories and the processes are left."""
+        self.bounds = self.bounds._replace(**bounds)
         self.journal.close()
         self.journal = Journal(self.path / "cluster.sqlite")
         self.service = self.made()
@@ -129,9 +119,20 @@ class Site:
     def train(self, id: str, program: str, *given: object, gpus: int) -> Path:
         """Submit a training of this folder that is not told of us; return where its result is."""
         out = self.path / f"{id}.json"
-        unmodified = {"resumes": False, "tells": False, "nodes": 1 if gpus < 3 else 0}
-        self.submit(id, sys.executable, HERE / program, out, *given, gpus=gpus, **unmodified)
+        words = (sys.executable, HERE / program, out, TRAIN_STEP, *given)
+        nodes = 1 if gpus < 3 else 0
+        self.submit(id, *words, gpus=gpus, resumes=False, tells=False, nodes=nodes)
         return out
+
+    def trained(
+        self, id: str, program: str, *given: object, gpus: int, stops: Iterable[int] = ()
+    ) -> Any:
+        """Return the result of such a training, which is asked to yield at these iterations."""
+        out = self.train(id, program, *given, gpus=gpus)
+        for iteration in stops:
+            self.stop(id, iteration)
+        self.until_state(**{id: "done"})
+        return json.loads(out.read_text())
 
     def directory(self, id: str) -> Path:
         return self.path / "jobs" / id
@@ -151,8 +152,19 @@ class Site:
         """Why the service has ended generations of it."""
         return [event.detail for event in self.journal.events(id) if event.what == "end"]
 
-    def all_events(self, id: str) -> list[Event]:
-        return self.journal.events(id)
+    def processes(self, id: str, having: str = "GPUSHARE_LEASE") -> list[psutil.Process]:
+        """Those of its first generation that have a variable: launchers, and all below them."""
+        name = f"gs.{self.journal.cluster()}.{id}.g1"
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                there = process.environ()
+                if there.get("GPUSHARE_LEASE") == name and having in there:
+                    found.append(process)
+        return found
+
+    def ranks(self, id: str) -> list[psutil.Process]:
+        return self.processes(id, "GPUSHARE_JOB")
 
     def computed(self, id: str) -> list[int]:
         """The iterations of its leaders, in the order of its generations."""
@@ -194,6 +206,19 @@ class Site:
     def until_state(self, **states: str) -> None:
         self.until(lambda: {id: self.state(id) for id in states} == states)
 
+    def begin(self, id: str, *command: object, **spec: Any) -> Path:
+        """Submit a job; return when it computes."""
+        directory = self.submit(id, *command, **spec)
+        self.until(lambda: self.computes(id))
+        return directory
+
+    def finish(self, **counts: int) -> None:
+        """Let the rest take no time: each job ends with its number of iterations, each once."""
+        self.hurry(*counts)
+        self.until_state(**dict.fromkeys(counts, "done"))
+        for id, count in counts.items():
+            assert self.is_whole(id, count)
+
     def hurry(self, *ids: str) -> None:
         """Let the rest of these jobs take no time."""
         for id in ids:
@@ -206,10 +231,7 @@ class Site:
         self.submit("short", 10, STEP, gpus=2)
         self.until_state(short="done")
         assert self.job("long").ended is None
-        self.hurry("long")
-        self.until_state(long="done")
-        assert self.is_whole("long", LONG)
-        assert self.is_whole("short", 10)
+        self.finish(long=LONG, short=10)
         long = self.job("long")
         assert (long.yields, long.generation, long.losses) == (1, 2, 0)
 

@@ -3,7 +3,7 @@ without a stop, bit by bit."""
 
 from __future__ import annotations
 
-import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +17,17 @@ from jupyter_gpushare.errors import InvalidValue
 from .site import Site
 from .work import alone
 
-pytest.importorskip("lightning", reason="Lightning runs on Linux, macOS and Windows of 64 bits")
-
-SECONDS = 0.03  # of an iteration
-
-
-def stopped(
-    site: Site, name: str, program: str, at: tuple[int, ...], *given: str, gpus: int
-) -> Any:
-    """Return the result of a job that is asked to yield at these iterations."""
-    out = site.train(name, program, SECONDS, *given, gpus=gpus)
-    for iteration in at:
-        site.stop(name, iteration)
-    site.until_state(**{name: "done"})
-    return json.loads(out.read_text())
+pytestmark = pytest.mark.skipif(  # an import would take seconds of every run
+    find_spec("lightning") is None,
+    reason="Lightning runs on Linux, macOS and Windows of 64 bits",
+)
 
 
 @pytest.mark.thorough
 def test_lightning_goes_on_in_the_middle_of_an_epoch(trains: Site, tmp_path: Path) -> None:
     """Twice: of its 60 batches 12 are an epoch, and two make a step."""
     program = "lightning_train.py"
-    result = stopped(trains, "a", program, (17, 38), "resumable", gpus=1)
+    result = trains.trained("a", program, "resumable", gpus=1, stops=(17, 38))
     assert result == alone(tmp_path, program)
     assert trains.is_whole("a", 60)  # none was computed twice
 
@@ -47,7 +37,7 @@ def test_lightning_leaves_at_the_end_of_an_epoch_where_the_loader_does_not_know_
     trains: Site, tmp_path: Path
 ) -> None:
     program = "lightning_train.py"
-    result = stopped(trains, "a", program, (17,), "epochs", gpus=1)
+    result = trains.trained("a", program, "epochs", gpus=1, stops=(17,))
     assert result == alone(tmp_path, program, "epochs")
     assert trains.is_whole("a", 60)
     ran = (trains.directory("a") / "g1.closed" / "ran").read_text()
@@ -55,9 +45,9 @@ def test_lightning_leaves_at_the_end_of_an_epoch_where_the_loader_does_not_know_
 
 
 @pytest.mark.thorough
-def test_ranks_of_lightning_leave_together(trains: Site, tmp_path: Path) -> None:
-    plain = stopped(trains, "plain", "lightning_train.py", (), gpus=4)
-    assert stopped(trains, "moved", "lightning_train.py", (5, 13), gpus=4) == plain
+def test_ranks_of_lightning_leave_together(trains: Site) -> None:
+    plain = trains.trained("plain", "lightning_train.py", gpus=4)
+    assert trains.trained("moved", "lightning_train.py", gpus=4, stops=(5, 13)) == plain
 
 
 @pytest.mark.thorough
@@ -65,7 +55,7 @@ def test_the_trainer_of_hugging_face_goes_on_in_the_middle_of_an_epoch(
     trains: Site, tmp_path: Path
 ) -> None:
     program = "transformers_train.py"
-    result = stopped(trains, "a", program, (9,), gpus=1)
+    result = trains.trained("a", program, gpus=1, stops=(9,))
     assert result == alone(tmp_path, program)
     assert trains.is_whole("a", 30)
     there = {path.name for path in (trains.directory("a") / "work/trained").iterdir()}

@@ -7,13 +7,12 @@ import itertools
 import json
 import os
 import random
-import signal
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 from torch import nn
@@ -30,22 +29,7 @@ from jupyter_gpushare.errors import InvalidValue
 from .site import Site
 from .work import alone, opened
 
-SECONDS = 0.03  # of an iteration
 COUNT = 6 * 12  # iterations of a training
-
-
-def pids_of(site: Site, id: str) -> list[int]:
-    there = str(site.directory(id))
-    return [
-        process.pid
-        for process in psutil.process_iter(["environ"])
-        if (process.info["environ"] or {}).get("GPUSHARE_JOB") == there
-    ]
-
-
-def train(site: Site, id: str, gpus: int = 4, workers: int = 0) -> Path:
-    """Submit the training; return where its result will be."""
-    return site.train(id, "train.py", SECONDS, workers, gpus=gpus)
 
 
 @pytest.mark.system
@@ -57,38 +41,20 @@ def test_it_yields_to_others_and_goes_on_in_the_middle_of_an_epoch(
     trains: Site, tmp_path: Path, workers: int, stops: tuple[int, ...]
 ) -> None:
     """In the first of its two loops, and in the second."""
-    out = train(trains, "long", gpus=1, workers=workers)
-    for iteration in stops:
-        trains.stop("long", iteration)
-        assert trains.job("long").keeps
-    trains.until_state(long="done")
+    result = trains.trained("long", "train.py", workers, gpus=1, stops=stops)
+    assert trains.job("long").keeps
     assert trains.is_whole("long", COUNT)
-    assert json.loads(out.read_text()) == alone(tmp_path, "train.py", workers)
-
-
-@pytest.mark.thorough
-def test_one_that_has_computed_much_is_asked_to_yield_once_it_has_said_that_it_can(
-    trains: Site,
-) -> None:
-    train(trains, "long", gpus=2)
-    trains.until(lambda: 20 in trains.computed("long"))
-    trains.submit("short", 5, 0.01, gpus=4)
-    trains.until_state(short="done")
-    trains.until_state(long="done")
-    assert trains.job("long").yields == 1
-    assert {*trains.computed("long")} == {*range(1, COUNT + 1)}
-    events = trains.events("long")
-    assert events.index("keeps") < events.index("ask")
+    assert result == alone(tmp_path, "train.py", workers)
 
 
 @pytest.mark.system
 def test_a_job_that_is_killed_goes_on_from_the_last_checkpoint(
     trains: Site, tmp_path: Path
 ) -> None:
-    out = train(trains, "a", gpus=1)
+    out = trains.train("a", "train.py", gpus=1)
     trains.until(lambda: 40 in trains.computed("a"))
-    for pid in pids_of(trains, "a"):
-        os.kill(pid, signal.SIGKILL)
+    for rank in trains.ranks("a"):
+        rank.kill()
     trains.until_state(a="done")
     assert (trains.job("a").losses, trains.job("a").generation) == (0, 2)
     assert len(trains.computed("a")) < COUNT + 40
@@ -100,14 +66,9 @@ def test_a_job_that_is_killed_goes_on_from_the_last_checkpoint(
 def test_ranks_of_two_nodes_leave_at_the_same_iteration(
     trains: Site, stops: tuple[int, ...]
 ) -> None:
-    plain = train(trains, "plain")
-    trains.until_state(plain="done")
-    moved = train(trains, "moved")
-    for iteration in stops:
-        trains.stop("moved", iteration)
-    trains.until_state(moved="done")
+    plain = trains.trained("plain", "train.py", gpus=4)
+    assert trains.trained("moved", "train.py", gpus=4, stops=stops) == plain
     assert len({*trains.computed("moved")}) == len(trains.computed("moved"))
-    assert json.loads(moved.read_text()) == json.loads(plain.read_text())
 
 
 # --- damage -------------------------------------------------------------------------------------
@@ -152,24 +113,22 @@ def test_the_two_newest_checkpoints_are_left_of_all_generations(job: Path) -> No
     assert not list(job.glob("g*/.it-*"))
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "without_digest", "empty"])
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "cut": lambda newest: os.truncate(newest / module.STATES, 100),
+    "changed": lambda newest: (newest / module.STATES).write_bytes(b"other!" * 1000),
+    "without_digest": lambda newest: (newest / store.DIGESTS).unlink(),
+    "empty": lambda newest: (newest / module.STATES).unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_is_used(
     job: Path, damage: str
 ) -> None:
     one = Store(environment(job, 1))
     for iteration in (5, 6):
         one.commit(iteration, writes(b"states" * 1000))
-    newest = generation.close_generation(job, 1) / "it-000000006"
-    states = newest / module.STATES
-    match damage:
-        case "cut":
-            os.truncate(states, 100)
-        case "changed":
-            states.write_bytes(b"other!" * 1000)
-        case "without_digest":
-            (newest / store.DIGESTS).unlink()
-        case "empty":
-            states.unlink()
+    DAMAGES[damage](generation.close_generation(job, 1) / "it-000000006")
     there = [*Store(environment(job, 2, "g1.closed/it-000000006")).candidates()]
     assert [path.name for path in there] == ["it-000000006", "it-000000005"]
     assert [store.is_intact(path) for path in there] == [False, True]
@@ -211,6 +170,7 @@ def in_job(job: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
         for name, value in environment(job, number, resume).items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(module, "_current", None)
+        monkeypatch.setattr(agreement, "AGREE_SECONDS", 0.0)  # after each iteration
         return job
 
     return in_job
@@ -230,12 +190,8 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_current", None)
 
 
-def kept() -> torch.optim.Optimizer:
-    return torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1)
-
-
 def test_outside_of_a_job_there_is_a_place_and_nothing_is_kept(tmp_path: Path) -> None:
-    place = gpushare.checkpoint(optimizer=kept())
+    place = gpushare.checkpoint(losses=[])
     seen = []
     for epochs in (2, 1):
         _, there = module.batches("abc", epochs)
@@ -292,15 +248,6 @@ def test_ranks_that_do_not_know_each_other_are_told_what_to_do(
         gpushare.checkpoint(losses=[])
 
 
-def test_a_job_goes_on_with_its_place_and_what_it_kept(in_job: Callable[..., Path]) -> None:
-    assert saved(in_job) == "g1.closed/it-000000003"
-    losses = [9.0]
-    place = gpushare.checkpoint(losses=losses)
-    assert (place.resumed, place.iteration, losses) == (True, 3, [0.5, 0.25, 0.125])
-    left, there = module.batches([0.5, 0.25, 0.125], 2)
-    assert (left, [*there]) == (3, [0.5, 0.25, 0.125])
-
-
 class Stopped(Exception):
     """The process is killed here."""
 
@@ -309,6 +256,7 @@ def usual(stop: str = "", second: int = 1) -> list[str]:
     """A loop over epochs as it is usually written. Return its losses; it stops in epoch `second`,
     where `stop` says."""
     torch.manual_seed(1)
+    random.seed(5)
     model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
@@ -316,47 +264,45 @@ def usual(stop: str = "", second: int = 1) -> list[str]:
     place = gpushare.checkpoint(model=model, optimizer=optimizer, schedule=schedule, losses=losses)
     loader = DataLoader(torch.arange(6.0).reshape(3, 2), shuffle=True)  # type: ignore[arg-type]
     for epoch in range(4):
-
-        def is_here(where: str, epoch: int = epoch) -> bool:
-            return stop == where and epoch == second
-
+        here = stop if epoch == second else ""
         for number, batch in enumerate(module.batches(loader, 1)[1]):
-            if (is_here("middle") and number == 1) or (is_here("last") and number == 2):
+            if (here, number) in (("middle", 1), ("last", 2)):
                 (Path(os.environ["GPUSHARE_YIELD"])).touch()
             optimizer.zero_grad()
             loss = model(batch).square().sum() * random.random()
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
-        if is_here("behind"):
+        if here == "behind":
             raise Stopped
         schedule.step()
         random.random()
-        if is_here("after"):
-            raise Stopped
-        if is_here("committed"):
+        if here == "committed":
             place.commit()
+        if here in ("after", "committed"):
             raise Stopped
     return [loss.hex() for loss in losses]
+
+
+def check_that_it_goes_on(
+    in_job: Callable[..., Path], run: Callable[..., object], *stop: object
+) -> None:
+    """Stopped as it is told to, and resumed, it comes to the same as without a stop."""
+    expected = run()
+    in_job()
+    with pytest.raises((SystemExit, Stopped)):
+        run(*stop)
+    go_on(in_job)
+    assert run() == expected
 
 
 @pytest.mark.parametrize("stop", ["middle", "last", "behind", "after", "committed"])
 @pytest.mark.parametrize("epoch", [0, 2])
 def test_a_usual_loop_over_epochs_goes_on_bit_by_bit(
-    in_job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, stop: str, epoch: int
+    in_job: Callable[..., Path], stop: str, epoch: int
 ) -> None:
     """What stands between its loops runs again, and changes nothing that was saved after it."""
-    monkeypatch.setattr(agreement, "AGREE_SECONDS", 0.0)
-    random.seed(5)
-    expected = usual()
-    monkeypatch.setattr(module, "_current", None)
-    in_job()
-    random.seed(5)
-    with pytest.raises((SystemExit, Stopped)):
-        usual(stop, epoch)
-    go_on(in_job)
-    random.seed(5)
-    assert usual() == expected
+    check_that_it_goes_on(in_job, usual, stop, epoch)
 
 
 def drawn(commits: bool = False) -> list[float]:
@@ -401,33 +347,19 @@ def loaded(kind: str, workers: int, stop: int = -1) -> list[list[int]]:
 @pytest.mark.system
 @pytest.mark.parametrize("kind", SAMPLERS)
 @pytest.mark.parametrize(
-    ("workers", "stop"),
-    [*((0, n) for n in (1, 4, 8, 9)), *((2, n) for n in (1, 4, 5, 7, 8, 12))],
+    ("workers", "stop"), [*((0, n) for n in (1, 4, 8, 9)), *((2, n) for n in (1, 4, 5, 7, 8, 12))]
 )
 def test_a_generator_from_which_a_loader_draws_ahead_goes_on_as_it_would_have(
-    in_job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, kind: str, workers: int, stop: int
+    in_job: Callable[..., Path], kind: str, workers: int, stop: int
 ) -> None:
     """Workers load batches before they are asked for, and the sampler ends early."""
-    monkeypatch.setattr(agreement, "AGREE_SECONDS", 0.0)
-    expected = loaded(kind, workers)
-    monkeypatch.setattr(module, "_current", None)
-    in_job()
-    with pytest.raises(SystemExit):
-        loaded(kind, workers, stop)
-    go_on(in_job)
-    assert loaded(kind, workers) == expected
+    check_that_it_goes_on(in_job, partial(loaded, kind, workers), stop)
 
 
 def test_a_commit_before_a_loop_says_nothing_of_the_generator_of_its_loader(
-    in_job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    in_job: Callable[..., Path],
 ) -> None:
-    expected = drawn()
-    monkeypatch.setattr(module, "_current", None)
-    in_job()
-    with pytest.raises(Stopped):
-        drawn(commits=True)
-    go_on(in_job)
-    assert drawn() == expected
+    check_that_it_goes_on(in_job, drawn, True)
 
 
 def test_a_second_commit_after_an_iteration_has_what_is_newer(in_job: Callable[..., Path]) -> None:
@@ -454,15 +386,11 @@ def test_a_job_without_an_intact_checkpoint_does_not_begin_anew(
 
 
 def test_a_full_disk_is_told_in_the_log_and_the_job_computes_on(
-    in_job: Callable[..., Path],
-    job: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    in_job: Callable[..., Path], job: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A file system of a megabyte that is full."""
     if os.getuid() != 0:
         pytest.skip("only root can mount a file system")
-    monkeypatch.setattr(agreement, "AGREE_SECONDS", 0.0)
     in_job()
     here = job / "g1"
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", here]
@@ -490,8 +418,10 @@ def test_a_job_with_a_damaged_checkpoint_says_so_and_goes_on_from_the_one_before
 ) -> None:
     newest = saved(in_job)
     os.truncate(job / newest / module.STATES, 10)
-    place = gpushare.checkpoint(losses=(losses := []))
-    assert (place.iteration, losses) == (2, [0.5, 0.25])
+    place = gpushare.checkpoint(losses=(losses := [9.0]))
+    assert (place.resumed, place.iteration, losses) == (True, 2, [0.5, 0.25])
+    left, there = module.batches([0.5, 0.25, 0.125], 2)
+    assert (left, [*there]) == (4, [0.125, 0.5, 0.25, 0.125])
     assert "it-000000003 is damaged; the checkpoint before it" in capfd.readouterr().err
 
 
@@ -510,9 +440,3 @@ def test_a_checkpoint_runs_nothing_that_is_in_it(in_job: Callable[..., Path], jo
     with pytest.raises(InvalidValue, match="cannot be read"):
         gpushare.checkpoint(losses=[])
     assert not ran.exists()
-
-
-def test_words_of_the_store_are_those_of_the_service() -> None:
-    assert store.YIELDED == generation.YIELDED
-    assert store.KEEPS == generation.KEEPS
-    assert generation.CHECKPOINT.fullmatch("it-000000005")

@@ -1,8 +1,11 @@
-"""`make cluster`, as a new user has it: its notebook comes to what it says, on a real Slurm."""
+"""What a new user has comes to what it says: the notebook of `make cluster`, on a real Slurm, and
+the tutorial of the first job."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,9 +19,13 @@ import pytest
 from nbclient import NotebookClient
 from slurm import missing
 
-from ..polling import until
+from jupyter_gpushare.settings import Settings, load
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster"
+from ..polling import until
+from .program import end
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "cluster"
 
 
 @pytest.fixture
@@ -60,3 +67,42 @@ def test_its_notebook_shows_a_job_that_gives_way_and_comes_back(lab: dict[str, s
 def test_it_is_committed_without_its_results() -> None:
     cells = json.loads((EXAMPLE / "gives_way.ipynb").read_text())["cells"]
     assert not [cell for cell in cells if cell.get("outputs")]
+
+
+# --- the tutorial ---------------------------------------------------------------------------------
+
+
+PAGE = (ROOT / "docs" / "tutorial" / "first-job.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def home(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a user, whose commands are those of this environment."""
+    bin_folder = str(Path(sys.executable).parent)
+    monkeypatch.setenv("PATH", f"{bin_folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("JUPYTER_GPUSHARE_CLUSTER_DIRECTORY", str(tmp_path / "state"))
+    monkeypatch.setenv("JUPYTER_GPUSHARE_IDLE_EXIT_SECONDS", "60")
+    folder = tmp_path / "home"
+    folder.mkdir()
+    yield folder
+    end(load(socket=settings.socket))
+
+
+@pytest.mark.system
+def test_commands_of_the_tutorial_run_in_order_and_end_as_it_says(home: Path) -> None:
+    (program,) = blocks("python")
+    (home / "train.py").write_text(program)
+    commands = "\n".join(["set -e -o pipefail", *blocks("bash")])
+    run = subprocess.run(["bash", "-c", commands], cwd=home, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    out = run.stdout
+    assert re.search(r"^long-[0-9a-f]{6}\b", out, re.MULTILINE)
+    assert out.count("goes on after iteration 0") == 1
+    assert len(re.findall(r"^loss [0-9.]+$", out, re.MULTILINE)) == 1
+    assert "node-b" in out
+    assert "done" in out
+    assert out.rstrip().endswith("96")

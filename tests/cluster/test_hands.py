@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -40,16 +41,18 @@ def test_a_generation_is_opened_looked_at_and_closed(hand: UserHand, make_job: M
     told = generation.read(opened / "word.json")
     assert told == {"resume": "", "where": {"n1": 2, "n0": 1}, "beat_seconds": 1.0}
     assert [*told["where"]] == ["n1", "n0"]  # the first one leads
-    for name in ("beat.n0", "yield.n0", "beat.x", "it-000000003"):
+    for name in ("beat.n0", "yield.n1", "beat.x", "yield.x", "it-000000003"):
         (opened / name).touch()
     generation.write(opened / "progress.json", {"iteration": 3, "computed": 1.5})
     facts = hand.look(str(job), 1, ["n0", "n1"], 30.0)
-    assert (facts.begun, facts.heard, facts.told) == (["n0"], ["n0"], Progress(3, 1.5))
+    assert (facts.begun, facts.heard, facts.told) == (["n0"], ["n1"], Progress(3, 1.5))
     assert (facts.newest, facts.is_closed) == ("", False)
-    generation.write(opened / "ended.n0.json", {"code": 3})
-    (opened / "log.n0").write_text("no such file")
+    for node, code in (("n0", 0), ("n1", 3), ("x", 4)):  # x is none of its nodes
+        generation.write(opened / f"ended.{node}.json", {"code": code})
+    (opened / "log.n1").write_text("no\nsuch file")
     ended = hand.close(str(job), 1, ["n0", "n1"])
-    assert (ended.codes, ended.said) == ({"n0": 3}, "no such file")
+    assert (ended.codes, ended.said) == ({"n0": 0, "n1": 3}, "no\nsuch file")
+    assert not ended.has_ranks  # a launcher has begun, and no rank
     assert ended.newest == "g1.closed/it-000000003"
     assert hand.look(str(job), 1, ["n0"], 30.0).is_closed
 
@@ -63,15 +66,6 @@ def test_what_is_no_directory_of_a_job_is_refused(hand: UserHand, make_job: Make
         hand.check(str(job))
 
 
-def test_a_closed_generation_is_not_opened_again(hand: UserHand, make_job: Makes) -> None:
-    job = make_job(1, 0)
-    hand.open(str(job), 1, Word("", {"n0": 1}))
-    hand.close(str(job), 1, ["n0"])
-    with pytest.raises(FileExistsError, match=r"generation 1 of .* is closed"):
-        hand.open(str(job), 1, Word("", {"n0": 1}))
-    assert not (job / "g1").exists()
-
-
 def test_a_directory_that_is_gone_is_told_from_one_that_cannot_be_read(
     hand: UserHand, tmp_path: Path
 ) -> None:
@@ -82,15 +76,12 @@ def test_a_directory_that_is_gone_is_told_from_one_that_cannot_be_read(
         hand.open(str(tmp_path / "file"), 1, Word("", {"n0": 1}))
 
 
-@pytest.fixture
-def slurm_that_echoes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_is_run_and_its_words_come_back(
+    hand: UserHand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (program := tmp_path / "sbatch").write_text('#!/bin/sh\n/bin/cat; echo "$@" >&2; exit 3\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-
-
-@pytest.mark.usefixtures("slurm_that_echoes")
-def test_a_command_is_run_and_its_words_come_back(hand: UserHand) -> None:
     assert hand.run(["sbatch", "-x", "a b"], "script") == (3, "script", "-x a b\n")
     with pytest.raises(OSError, match="No such file"):
         hand.run(["scancel", "1"])
@@ -124,27 +115,28 @@ def test_what_is_no_question_is_answered_with_a_sentence() -> None:
 
 @pytest.fixture
 def other() -> Iterator[OtherHand]:
+    until(lambda: not pids())  # the program of the test before ends by itself
     hand = OtherHand(["env", str(PROGRAM)], "ada")
     yield hand
     hand.end()
 
 
-def pid_of(program: str = "jupyter-gpushar") -> int:
-    (child,) = (
-        child for child in psutil.Process().children(recursive=True) if program in child.name()
-    )
-    return child.pid
+def pids() -> list[int]:
+    """Return the processes that run the program."""
+    found = []
+    for each in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if each.status() != psutil.STATUS_ZOMBIE and "jupyter-gpushar" in each.name():
+                found.append(each.pid)
+    return found
 
 
-def test_a_program_that_was_killed_is_started_again(other: OtherHand, make_job: Makes) -> None:
-    job = str(make_job(1, 0))
-    other.check(job)
-    os.kill(pid := pid_of(), signal.SIGKILL)
-    until(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    other.check(job)
-    assert pid_of() != pid
+def pid_of() -> int:
+    (pid,) = pids()
+    return pid
 
 
+@pytest.mark.system
 def test_a_program_that_is_stopped_is_asked_no_more_until_it_has_ended(
     other: OtherHand, make_job: Makes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

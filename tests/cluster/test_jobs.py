@@ -8,23 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpushare.cluster.jobs import (
-    ACTIVE,
-    LOST,
-    MOST_LOSSES,
-    NO_ROOM,
-    NOT_STARTED,
-    OVERDUE,
-    RANK_LOST,
-    Ending,
-    Job,
-    Outcome,
-    Spec,
-    outcome_of,
-)
+from jupyter_gpushare.cluster import jobs as j
+from jupyter_gpushare.cluster.jobs import LOST, Ending, Job, Outcome, Spec, outcome_of
 from jupyter_gpushare.wire.jobs import OVER
 
 NEWEST = "g1.closed/it-5"
+ONCE = {"resumes": False}
+DONE, YIELDED = {"n0": 0, "n1": 0}, {"n0": 75, "n1": 75}
+NOT_AGAIN = "generation 1 was lost (not started), and a job of this kind is not started again"
+NO_NEWER = "generation 1 was lost, as 2 before it, without a newer checkpoint"
 
 
 def job(spec: Any = None, **fields: Any) -> Job:
@@ -36,75 +28,37 @@ def ending(**fields: Any) -> Ending:
     return Ending(**{"nodes": 2, "has_begun": True, **fields})
 
 
+def failed(said: str) -> Outcome:
+    return Outcome("failed", "failed", 0, f"it exited with status {said}")
+
+
 @pytest.mark.parametrize(
     ("before", "left", "outcome"),
     [
-        (job(), ending(codes={"n0": 0, "n1": 0}), Outcome("done", "done")),
-        (
-            job(is_cancelled=True),
-            ending(codes={"n0": 0, "n1": 0}),
-            Outcome("cancelled", "cancelled"),
-        ),
+        (job(), ending(codes=DONE), Outcome("done", "done")),
+        (job(is_cancelled=True), ending(codes=DONE), Outcome("cancelled", "cancelled")),
         (job(is_cancelled=True), ending(), Outcome("cancelled", "cancelled")),
-        (
-            job(),
-            ending(codes={"n0": 75, "n1": 0}, newest=NEWEST),
-            Outcome("yielded", "queued"),
-        ),
-        (
-            job(losses=1),
-            ending(codes={"n0": 75, "n1": 75}, was_asked=True),
-            Outcome("yielded", "queued", 1),
-        ),
-        (job(), ending(codes={"n0": 75, "n1": 75}), Outcome(LOST, "queued", 1)),
+        (job(), ending(codes={"n0": 75, "n1": 0}, newest=NEWEST), Outcome("yielded", "queued")),
+        (job(losses=1), ending(codes=YIELDED, was_asked=True), Outcome("yielded", "queued", 1)),
+        (job(), ending(codes=YIELDED), Outcome(LOST, "queued", 1)),
         (job(), ending(codes={"n0": 75}, was_asked=True), Outcome(LOST, "queued", 1)),
         (job(), ending(codes={"n0": 0, "n1": -9}), Outcome(LOST, "queued", 1)),
         (job(), ending(codes={"n0": 76, "n1": 76}), Outcome(LOST, "queued", 1)),
         (job(losses=2), ending(newest=NEWEST), Outcome(LOST, "queued", 0)),
-        (job(), ending(reason=OVERDUE), Outcome(LOST, "queued", 1)),
-        (job(), ending(reason=RANK_LOST, codes={"n0": -9}), Outcome(LOST, "queued", 1)),
+        (job(), ending(reason=j.OVERDUE), Outcome(LOST, "queued", 1)),
+        (job(), ending(reason=j.RANK_LOST, codes={"n0": -9}), Outcome(LOST, "queued", 1)),
+        (job(losses=2), ending(reason=j.NO_ROOM, has_begun=False), Outcome(j.NO_ROOM, "queued", 2)),
         (
-            job(losses=2),
-            ending(reason=NO_ROOM, has_begun=False),
-            Outcome(NO_ROOM, "queued", 2),
+            job(ONCE),
+            ending(reason=j.NOT_STARTED, has_begun=False),
+            Outcome(j.NOT_STARTED, "queued"),
         ),
-        (
-            job({"resumes": False}),
-            ending(reason=NOT_STARTED, has_begun=False),
-            Outcome(NOT_STARTED, "queued"),
-        ),
-        (job({"resumes": False}), ending(has_begun=False), Outcome(LOST, "queued", 1)),
-        (job({"resumes": False, "restarts": True}), ending(), Outcome(LOST, "queued", 1)),
-        (
-            job({"resumes": False}),
-            ending(reason=NOT_STARTED),
-            Outcome(
-                LOST,
-                "failed",
-                0,
-                "generation 1 was lost (not started), and a job of this kind is not started again",
-            ),
-        ),
-        (
-            job(),
-            ending(codes={"n0": 0, "n1": 3}, said="ValueError: x"),
-            Outcome("failed", "failed", 0, "it exited with status 3: ValueError: x"),
-        ),
-        (
-            job(),
-            ending(codes={"n1": 1}, reason=RANK_LOST),
-            Outcome("failed", "failed", 0, "it exited with status 1"),
-        ),
-        (
-            job(losses=2),
-            ending(),
-            Outcome(
-                LOST,
-                "failed",
-                3,
-                "generation 1 was lost, as 2 before it, without a newer checkpoint",
-            ),
-        ),
+        (job(ONCE), ending(has_begun=False), Outcome(LOST, "queued", 1)),
+        (job({**ONCE, "restarts": True}), ending(), Outcome(LOST, "queued", 1)),
+        (job(ONCE), ending(reason=j.NOT_STARTED), Outcome(LOST, "failed", 0, NOT_AGAIN)),
+        (job(), ending(codes={"n0": 0, "n1": 3}, said="ValueError: x"), failed("3: ValueError: x")),
+        (job(), ending(codes={"n1": 1}, reason=j.RANK_LOST), failed("1")),
+        (job(losses=2), ending(), Outcome(LOST, "failed", 3, NO_NEWER)),
     ],
 )
 def test_what_follows(before: Job, left: Ending, outcome: Outcome) -> None:
@@ -118,7 +72,7 @@ ENDINGS = st.builds(
     codes=st.dictionaries(st.sampled_from(["n0", "n1", "n2"]), CODES, max_size=3),
     has_begun=st.booleans(),
     newest=st.sampled_from(["", NEWEST]),
-    reason=st.sampled_from(["", NO_ROOM, NOT_STARTED, OVERDUE, RANK_LOST]),
+    reason=st.sampled_from(["", j.NO_ROOM, j.NOT_STARTED, j.OVERDUE, j.RANK_LOST]),
     was_asked=st.booleans(),
 )
 JOBS = st.builds(
@@ -129,7 +83,7 @@ JOBS = st.builds(
     spec=st.builds(Spec, gpus=st.just(1), resumes=st.booleans(), restarts=st.booleans()),
     submitted=st.just(0.0),
     is_cancelled=st.booleans(),
-    losses=st.integers(0, MOST_LOSSES - 1),
+    losses=st.integers(0, j.MOST_LOSSES - 1),
 )
 
 
@@ -137,8 +91,8 @@ JOBS = st.builds(
 def test_a_generation_that_is_over_leaves_its_job_queued_or_over(before: Job, left: Ending) -> None:
     outcome = outcome_of(before, left)
     assert outcome.state in OVER | {"queued"}
-    assert outcome.state not in ACTIVE
-    assert outcome.losses <= MOST_LOSSES
+    assert outcome.state not in j.ACTIVE
+    assert outcome.losses <= j.MOST_LOSSES
     if outcome.state == "failed":
         assert outcome.sentence
 

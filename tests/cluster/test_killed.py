@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -106,34 +106,15 @@ def test_a_service_that_is_killed_there_and_started_again_loses_nothing(
 
 @pytest.mark.thorough
 @settings(
-    max_examples=3,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=6))
-def test_a_service_that_is_killed_again_and_again_loses_nothing(
-    make_killed: Callable[[], Killed], points: list[int]
-) -> None:
-    """Before and after whatever it writes and does, also while it comes back."""
-    check_killed_at(make_killed(), points)
-
-
-@pytest.mark.thorough
-@settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(st.integers(1, 40) | st.floats(0.01, 2.0), min_size=1, max_size=12))
 def test_a_service_that_is_killed_at_any_moment_loses_nothing(
     make_killed: Callable[[], Killed], points: list[int | float]
 ) -> None:
-    """After seconds, too: also between the launchers of a gang, or between two files."""
-    check_killed_at(make_killed(), points)
-
-
-def check_killed_at(killed: Killed, points: Sequence[int | float]) -> None:
+    """Before and after whatever it writes and does, and after seconds: also between the launchers
+    of a gang, or between two files; and while it comes back."""
+    killed = make_killed()
     for point in points:
         if killed.serve(str(point)) == 0:  # all were over before it
             break

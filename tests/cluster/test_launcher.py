@@ -6,8 +6,11 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +18,7 @@ from jupyter_gpushare.cluster import generation
 from jupyter_gpushare.cluster.generation import FENCED, YIELDED
 
 from ..polling import comes, until
-from .work import LAUNCHER, Launches, Makes, iterations, opened
+from .work import Launches, Makes, iterations, opened
 
 PRINTS = (
     "import json, os; it = os.environ;"
@@ -50,10 +53,7 @@ def environments(job: Path) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize(
     ("ranks", "expected"),
-    [
-        ("gpu", ["0 0 2 0 2", "1 1 2 0 2", "2 0 1 1 2"]),
-        ("node", ["0 0 1 0 2", "1 0 1 1 2"]),
-    ],
+    [("gpu", ["0 0 2 0 2", "1 1 2 0 2", "2 0 1 1 2"]), ("node", ["0 0 1 0 2", "1 0 1 1 2"])],
 )
 def test_ranks_have_the_environment_of_a_process_group(
     ranks: str, expected: list[str], make_job: Makes, launch: Launches
@@ -70,40 +70,34 @@ def test_ranks_have_the_environment_of_a_process_group(
     assert generation.endings(directory) == {"n0": 0, "n1": 0}
 
 
+Starts = Callable[..., "tuple[Path, subprocess.Popen[bytes]]"]
+
+
+@pytest.fixture
+def start(make_job: Makes, launch: Launches) -> Starts:
+    """A job of one node with that number of GPUs, and its launcher."""
+
+    def start(*command: object, gpus: int = 1, ranks: str = "node") -> Any:
+        job = make_job(*command, ranks=ranks)
+        opened(job, n0=gpus)
+        return job, launch(job)
+
+    return start
+
+
 @pytest.mark.parametrize("ranks", ["gpu", "node"])
 def test_a_process_that_is_alone_is_a_rank_only_if_it_is_to_be_one(
-    ranks: str, make_job: Makes, launch: Launches
+    ranks: str, start: Starts
 ) -> None:
-    job = make_job(sys.executable, "-c", PRINTS, ranks=ranks)
-    opened(job, n0=1 if ranks == "gpu" else 4)
-    assert launch(job).wait() == 0
+    gpus = 1 if ranks == "gpu" else 4
+    job, launcher = start(sys.executable, "-c", PRINTS, gpus=gpus, ranks=ranks)
+    assert launcher.wait() == 0
     (found,) = environments(job)
     names = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID"}
     assert found.keys() & names == (names if ranks == "gpu" else set())
 
 
-def test_ranks_count_themselves_and_not_tasks_of_slurm(
-    make_job: Makes, launch: Launches, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = {"SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "7"}
-    for name, value in told.items():
-        monkeypatch.setenv(name, value)
-    job = make_job(sys.executable, "-c", PRINTS)
-    opened(job)
-    assert launch(job).wait() == 0
-    (found,) = environments(job)
-    assert found.keys() & told.keys() == {"SLURM_JOB_ID"}
-
-
-def test_a_job_is_told_where_it_resumes(make_job: Makes, launch: Launches) -> None:
-    job = make_job(sys.executable, "-c", PRINTS)
-    opened(job, resume="g1.closed/it-5", number=2)
-    assert launch(job, 2).wait() == 0
-    (found,) = environments(job)
-    assert found["GPUSHARE_RESUME"] == str(job / "g1.closed" / "it-5")
-    assert (found["GPUSHARE_JOB"], found["GPUSHARE_GENERATION"]) == (str(job), "2")
-
-
+@pytest.mark.system
 @pytest.mark.parametrize("first", ["n0", "n1"])
 def test_no_rank_of_a_gang_starts_before_all_its_launchers_have_begun(
     first: str, make_job: Makes, launch: Launches
@@ -121,64 +115,50 @@ def test_no_rank_of_a_gang_starts_before_all_its_launchers_have_begun(
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGTERM])
-def test_a_signal_asks_the_ranks_to_yield(
-    number: signal.Signals, make_job: Makes, launch: Launches
-) -> None:
-    job = make_job(100_000, 0.01)
-    directory = opened(job)
-    launcher = launch(job)
-    until((directory / "progress.json").exists)
+def test_a_signal_asks_the_ranks_to_yield(number: signal.Signals, start: Starts) -> None:
+    job, launcher = start(100_000, 0.01)
+    until((job / "g1" / "progress.json").exists)
     launcher.send_signal(number)
     assert launcher.wait() == YIELDED
-    assert generation.endings(directory) == {"n0": YIELDED}
-    saved = generation.read(job / generation.newest(directory)) or {}
-    assert iterations([directory]) == list(range(1, saved["iteration"] + 1))
+    assert generation.endings(job / "g1") == {"n0": YIELDED}
+    saved = generation.read(job / generation.newest(job / "g1")) or {}
+    assert iterations([job / "g1"]) == list(range(1, saved["iteration"] + 1))
 
 
-def test_a_signal_for_each_process_of_a_gang_ends_no_rank(
-    make_job: Makes, launch: Launches
-) -> None:
-    job = make_job(sys.executable, "-c", BEGETS)
-    opened(job)
-    launch(job)
+def test_a_signal_for_each_process_of_a_gang_ends_no_rank(start: Starts) -> None:
+    job, _ = start(sys.executable, "-c", BEGETS)
     for pid in pids(job):
         os.kill(pid, signal.SIGUSR2)
     assert not comes(lambda: not all(map(lives, pids(job))), seconds=0.3)
 
 
-def test_a_rank_that_fails_ends_the_others_before_it_is_said(
-    make_job: Makes, launch: Launches
-) -> None:
+def test_a_rank_that_fails_ends_the_others_before_it_is_said(start: Starts) -> None:
     fails = f"import os, sys\nif os.environ['RANK'] == '1': sys.exit(3)\n{BEGETS}"
-    job = make_job(sys.executable, "-c", fails, ranks="gpu")
-    directory = opened(job, n0=2)
-    assert launch(job).wait() == 3
-    assert generation.endings(directory) == {"n0": 3}
+    job, launcher = start(sys.executable, "-c", fails, gpus=2, ranks="gpu")
+    assert launcher.wait() == 3
+    assert generation.endings(job / "g1") == {"n0": 3}
     if (job / "work" / "pids").exists():
         assert not any(map(lives, pids(job)))
 
 
-def test_a_rank_that_a_signal_has_ended_is_told_as_such(make_job: Makes, launch: Launches) -> None:
-    job = make_job(sys.executable, "-c", "import os; os.kill(os.getpid(), 11)")
-    directory = opened(job)
-    assert launch(job).wait() == 128 + 11
-    assert generation.endings(directory) == {"n0": -11}
-
-
-def test_a_command_that_cannot_be_run_is_told_in_the_log(make_job: Makes, launch: Launches) -> None:
-    job = make_job("/no/such/program")
-    directory = opened(job)
-    assert launch(job).wait() == 127
-    assert generation.endings(directory) == {"n0": 127}
-    assert "cannot be started" in generation.tail(directory / "log.n0")
-
-
-def test_ranks_and_what_they_start_end_when_the_generation_is_closed(
-    make_job: Makes, launch: Launches
+@pytest.mark.parametrize(
+    ("command", "status", "code", "said"),
+    [
+        ((sys.executable, "-c", "import os; os.kill(os.getpid(), 11)"), 128 + 11, -11, ""),
+        (("/no/such/program",), 127, 127, "cannot be started"),
+    ],
+)
+def test_how_a_rank_has_ended_is_told(
+    command: tuple[str, ...], status: int, code: int, said: str, start: Starts
 ) -> None:
-    job = make_job(sys.executable, "-c", BEGETS)
-    opened(job)
-    launcher = launch(job)
+    job, launcher = start(*command)
+    assert launcher.wait() == status
+    assert generation.endings(job / "g1") == {"n0": code}
+    assert said in generation.tail(job / "g1" / "log.n0")
+
+
+def test_ranks_and_what_they_start_end_when_the_generation_is_closed(start: Starts) -> None:
+    job, launcher = start(sys.executable, "-c", BEGETS)
     ranks = pids(job)
     generation.close_generation(job, 1)
     assert launcher.wait() == FENCED
@@ -186,34 +166,21 @@ def test_ranks_and_what_they_start_end_when_the_generation_is_closed(
     assert generation.endings(job / "g1.closed") == {}
 
 
-def test_ranks_end_with_a_launcher_that_is_killed(make_job: Makes, launch: Launches) -> None:
-    job = make_job(sys.executable, "-c", BEGETS)
-    opened(job)
-    launcher = launch(job)
-    rank = pids(job)[0]
-    launcher.kill()
-    until(lambda: not lives(rank))
-    os.kill(pids(job)[1], signal.SIGKILL)  # an engine does so: it knows whose process it is
-
-
-def test_no_second_launcher_of_a_node_runs(make_job: Makes, launch: Launches) -> None:
-    job = make_job(sys.executable, "-c", BEGETS)
-    directory = opened(job)
-    launch(job)
+def test_no_second_launcher_of_a_node_runs(start: Starts, launch: Launches) -> None:
+    job, _ = start(sys.executable, "-c", BEGETS)
     pids(job)
     assert launch(job).wait() == FENCED
-    assert generation.endings(directory) == {}
+    assert generation.endings(job / "g1") == {}
     assert all(map(lives, pids(job)))
 
 
 def test_a_generation_that_was_frozen_writes_nothing_beside_its_successor(
-    make_job: Makes, launch: Launches
+    start: Starts, launch: Launches
 ) -> None:
-    job = make_job(100_000, 0.01)
-    opened(job)
-    launcher = launch(job)
+    job, launcher = start(100_000, 0.01)
     until(lambda: bool(generation.newest(job / "g1")))
-    frozen = [launcher.pid, *children(launcher.pid)]
+    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+    frozen = [launcher.pid, *map(int, children)]
     for pid in frozen:
         os.kill(pid, signal.SIGSTOP)
     closed = generation.close_generation(job, 1)
@@ -234,13 +201,3 @@ def written(closed: Path) -> dict[str, int]:
     """Times of all its files but of logs, which are open: there a rank says why it fails."""
     files = (path for path in closed.iterdir() if not path.name.startswith("log."))
     return {path.name: path.stat().st_mtime_ns for path in files}
-
-
-def children(pid: int) -> list[int]:
-    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-@pytest.mark.parametrize("arguments", [[], ["job"], ["job", "x", "n0"]])
-def test_wrong_arguments_are_refused(arguments: list[str]) -> None:
-    run = os.spawnv(os.P_WAIT, sys.executable, [sys.executable, str(LAUNCHER), *arguments])
-    assert run == 1

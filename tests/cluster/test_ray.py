@@ -29,10 +29,7 @@ def has_network_of_its_own() -> bool:
 @pytest.mark.system
 @pytest.mark.parametrize(
     "chosen",
-    [
-        pytest.param(QUICK, id="quick"),
-        pytest.param("", id="all", marks=pytest.mark.thorough),
-    ],
+    [pytest.param(QUICK, id="quick"), pytest.param("", id="all", marks=pytest.mark.thorough)],
 )
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not has_network_of_its_own(), reason="a network of its own needs root")

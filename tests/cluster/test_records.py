@@ -1,8 +1,10 @@
-"""The jobs that are present, the queue that is made of them, and those that are postponed."""
+"""The journal of a cluster: what it has is on disk, whole, and for one service; the jobs that are
+present, the queue that is made of them, and those that are postponed."""
 
 from __future__ import annotations
 
 import sqlite3
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,15 +13,31 @@ import pytest
 from msgspec.structs import astuple, replace
 
 from jupyter_gpushare._core import GangRules
-from jupyter_gpushare.cluster.engines.engine import Lease
+from jupyter_gpushare.cluster.engines.engine import PART, Capacity, Lease
 from jupyter_gpushare.cluster.gangs import Gangs
 from jupyter_gpushare.cluster.jobs import Job, Spec
-from jupyter_gpushare.cluster.journal import Journal
+from jupyter_gpushare.cluster.journal import MIGRATIONS, Event, Journal
 from jupyter_gpushare.cluster.postponed import Postponed
 from jupyter_gpushare.cluster.records import Records
-from jupyter_gpushare.errors import DoesNotFit
+from jupyter_gpushare.errors import LimitExceeded
 from jupyter_gpushare.wire.jobs import LookAtUse, UseBy
 
+A = Job(id="a", user="mia", directory="/jobs/a", spec=Spec(2, nodes=1, resumes=True), submitted=1.0)
+RUNS = Job(
+    id="b",
+    user="noah",
+    directory="/jobs/b",
+    spec=Spec(1, tells=True),
+    submitted=0.5,
+    state="running",
+    generation=3,
+    place={"n0": 1},
+    handle="17",
+    resume="g2.closed/it-5",
+    told=1.25,
+    first=0.75,
+    core={"queue": 1, "run": 2.5},
+)
 RULES = GangRules(told=True, tick=0, thresholds=[10.0])
 
 
@@ -29,10 +47,93 @@ def job(id: str = "a", gpus: int = 1, **fields: Any) -> Job:
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
-    journal = Journal(tmp_path / "cluster.sqlite")
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "cluster.sqlite"
+
+
+@pytest.fixture
+def journal(path: Path) -> Iterator[Journal]:
+    journal = Journal(path)
     yield journal
     journal.close()
+
+
+def event(job: Job, what: str) -> Event:
+    return Event(2.0, job.id, job.generation, what)
+
+
+def test_jobs_come_back_as_they_were(path: Path) -> None:
+    journal = Journal(path)
+    journal.write(A, event(A, "submitted"))
+    journal.write(RUNS, event(RUNS, "computes"))
+    journal.close()
+    again = Journal(path)
+    assert again.present() == [RUNS, A]  # in the order in which they were submitted
+    assert again.job("a") == A
+    assert again.job("c") is None
+    again.close()
+
+
+def test_an_arrow_has_its_event_in_the_same_transaction(journal: Journal, path: Path) -> None:
+    journal.write(A, event(A, "submitted"))
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'x'); END")
+    with pytest.raises(sqlite3.Error):
+        journal.write(RUNS, event(RUNS, "computes"))
+    assert journal.present() == [A]
+    assert [one.what for one in journal.events("a")] == ["submitted"]
+    other.execute("DROP TRIGGER full")
+    other.close()
+    journal.write(RUNS, event(RUNS, "computes"))
+    assert journal.present() == [RUNS, A]
+
+
+def test_nodes_keep_their_order_and_the_most_that_they_have_had(journal: Journal) -> None:
+    journal.set_nodes({"n1": Capacity(4), "n0": Capacity(2)}, Event(0, "", 0, "nodes"))
+    journal.set_nodes({"n0": Capacity(3, 1), "n2": Capacity(0, 1)}, Event(1, "", 0, "nodes"))
+    assert list(journal.nodes().items()) == [("n1", (4, 0)), ("n0", (3, 1)), ("n2", (0, 1))]
+
+
+def test_a_second_service_is_refused(journal: Journal, path: Path) -> None:
+    with pytest.raises(LimitExceeded, match=r"another cluster service has .*; one directory"):
+        Journal(path)
+
+
+def test_a_journal_is_for_its_user_alone(journal: Journal, path: Path) -> None:
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_journal_of_a_newer_version_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.sqlite"
+    newer = sqlite3.connect(path, isolation_level=None)
+    newer.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    with pytest.raises(sqlite3.DatabaseError, match="of a newer version"):
+        Journal(path)
+    assert newer.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+    newer.close()
+
+
+def test_a_row_has_a_column_for_each_field_of_a_job(journal: Journal, path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        columns = [row[1] for row in database.execute("PRAGMA table_info(jobs)")]
+    assert sorted(columns) == sorted(Job.__struct_fields__)
+
+
+def test_each_journal_has_a_cluster_of_its_own(path: Path, tmp_path: Path) -> None:
+    """Else a service would end what another one has started."""
+    journal, other = Journal(path), Journal(tmp_path / "other" / "cluster.sqlite")
+    name = journal.cluster()
+    assert PART.fullmatch(name)
+    assert name != other.cluster()
+    journal.close()
+    other.close()
+    again = Journal(path)
+    assert again.cluster() == name
+    again.close()
+
+
+# --- the jobs that are present --------------------------------------------------------------------
 
 
 def test_an_arrow_is_in_the_journal_and_has_its_time(journal: Journal) -> None:
@@ -99,10 +200,10 @@ def test_a_job_that_is_over_is_in_the_journal_alone(journal: Journal) -> None:
     assert Records(journal).all() == []
 
 
-def test_what_the_journal_does_not_take_is_not_kept(journal: Journal, tmp_path: Path) -> None:
+def test_what_the_journal_does_not_take_is_not_kept(journal: Journal, path: Path) -> None:
     records = Records(journal)
     records.write(2.0, job(), "submitted")
-    other = sqlite3.connect(tmp_path / "cluster.sqlite", isolation_level=None)
+    other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(sqlite3.OperationalError):
         records.write(3.0, replace(job(), state="done"), "done")
@@ -140,26 +241,6 @@ def test_jobs_start_on_nodes_by_name() -> None:
     assert [*queue.decide(3.0).yields] == ["a"]
 
 
-def test_a_job_of_few_nodes_starts_on_these() -> None:
-    queue = gangs(n0=1, n1=2)
-    queue.request(1.0, job("a", spec=Spec(2, nodes=1)))
-    assert queue.decide(1.0).starts == {"a": {"n1": 2}}
-    with pytest.raises(DoesNotFit, match="a job of 3 GPUs on 1 node never fits"):
-        queue.request(1.0, job("b", spec=Spec(3, nodes=1)))
-    assert "b" not in queue
-
-
-def test_service_is_seconds_on_all_gpus() -> None:
-    queue = gangs(n0=2)
-    old = job("a", 2)
-    queue.request(1.0, old)
-    queue.decide(1.0)
-    queue.served(2.0, old, 6.0)
-    queue.request(2.0, job("b", 2))
-    assert queue.progress("a")["run"] == 6.0
-    assert [*queue.decide(2.0).yields] == ["a"]  # it has 12 GPU-seconds
-
-
 def test_a_queue_of_the_jobs_of_the_journal_decides_as_the_one_before_it() -> None:
     before = gangs(n0=2, n1=2)
     jobs = {id: job(id, gpus) for id, gpus in (("a", 3), ("b", 2), ("c", 1))}
@@ -167,7 +248,8 @@ def test_a_queue_of_the_jobs_of_the_journal_decides_as_the_one_before_it() -> No
         before.request(1.0, each)
     starts = before.decide(1.0).starts
     assert starts.keys() == {"a", "c"}
-    before.served(5.0, jobs["a"], 5.0)  # it is the oldest now
+    before.served(5.0, jobs["a"], 5.0)  # seconds on 3 GPUs: it is the oldest now
+    assert before.progress("a")["run"] == 5.0
     assert [*before.decide(5.0).yields] == ["a"]
     states = {"a": "yielding", "b": "queued", "c": "running"}
     rows = [
@@ -207,14 +289,8 @@ def test_each_wait_is_twice_as_long_up_to_the_most() -> None:
         now += seconds
         assert postponed.due(now) == ["a"]
         assert postponed.due(now) == []
+    postponed.add(now, "a", "it is full")
     postponed.forget("a")
-    assert postponed.refusal("a") == ""
+    assert (postponed.refusal("a"), postponed.due(now + 100.0)) == ("", [])
     postponed.add(now, "a", "it is full")
     assert postponed.due(now + 2.0) == ["a"]
-
-
-def test_a_job_that_is_forgotten_is_not_due() -> None:
-    postponed = Postponed(2.0, 5.0)
-    postponed.add(0.0, "a", "")
-    postponed.forget("a")
-    assert postponed.due(10.0) == []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -34,8 +36,7 @@ def test_jobs_go_on_while_the_controller_is_away(make_site: Sites, slurm: Slurm)
     site = make_site()
     site.answer_seconds = 1.0
     site.restart()
-    site.submit("a", ENDLESS, 0.02, gpus=2)
-    site.until(lambda: site.computes("a"))
+    site.begin("a", ENDLESS, 0.02, gpus=2)
     slurm.save(f"gs.{site.journal.cluster()}.a.g1")
     pid = slurm.pid("slurmctld")
     os.kill(pid, signal.SIGKILL)
@@ -55,19 +56,16 @@ def test_jobs_go_on_while_the_controller_is_away(make_site: Sites, slurm: Slurm)
 @pytest.mark.system
 def test_a_job_leaves_a_node_that_is_drained(make_site: Sites, slurm: Slurm) -> None:
     site = make_site()
-    site.submit("a", LONG, 0.02, gpus=1)
-    site.until(lambda: site.computes("a"))
+    site.begin("a", LONG, 0.02, gpus=1)
     (node,) = site.job("a").place
     slurm.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=it is hot")
     try:
         site.until(lambda: site.job("a").generation == 2)
         assert site.engine.nodes()[node] == Node(0, used=0, reason="it is hot")
         assert {*site.job("a").place} == {"n0", "n1"} - {node}
-        site.hurry("a")
-        site.until_state(a="done")
+        site.finish(a=LONG)
     finally:
         slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
-    assert site.is_whole("a", LONG)
     assert site.job("a").losses == 0
 
 
@@ -105,14 +103,30 @@ def test_a_job_that_slurm_refuses_says_why_it_waits(settings: Settings) -> None:
     job.cancel()
 
 
-@pytest.mark.system
 def test_where_slurm_is_not_installed_the_engine_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(EngineUnavailable, match="Slurm: scontrol cannot be run: No such file"):
         SlurmEngine("c").nodes()
 
 
-@pytest.mark.system
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Unable to contact slurm controller (connect failure)",
+        "slurm_load_node error: Transport endpoint is not connected",
+    ],
+)
+def test_a_controller_that_is_not_reached_has_refused_nothing(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f"#!/bin/sh\necho 'scontrol: error: {said}' >&2\nexit 1\n")
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EngineUnavailable, match=re.escape(said)):
+        SlurmEngine("c").nodes()
+
+
 @pytest.mark.parametrize(
     ("text", "options"),
     [
@@ -125,14 +139,12 @@ def test_options_are_those_of_a_shell(text: str, options: list[str]) -> None:
     assert options_in(text) == options
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("text", ["'", "--nodes=2", "-N", "--gpus-per-node=4", "--output=x"])
 def test_options_of_which_a_job_has_its_own_are_refused(text: str) -> None:
     with pytest.raises(InvalidValue, match="`cluster_sbatch` "):
         options_in(text)
 
 
-@pytest.mark.system
 @pytest.mark.parametrize(
     ("resources", "gpus"),
     [
@@ -147,7 +159,6 @@ def test_gpus_are_counted_whatever_they_are(resources: str, gpus: int) -> None:
     assert gpus_in(resources) == gpus
 
 
-@pytest.mark.system
 @pytest.mark.parametrize(
     ("told", "node"),
     [

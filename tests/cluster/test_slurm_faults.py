@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from slurm import Slurm, missing
-
-from jupyter_gpushare.cluster import generation
 
 from ..polling import until
 from .conftest import Sites
 from .site import Site
 from .test_launcher import lives
-from .test_service import ENDLESS
-from .work import LAUNCHER
 
 pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
+def slurm_daemons(tmp_path: Path) -> Iterator[Slurm]:
     if reason := missing():
         pytest.skip(reason)
     (folder := tmp_path / "slurm").mkdir()
     slurm = Slurm(folder, {"n0": 2, "n1": 2})
-    for name, value in slurm.environment.items():
-        monkeypatch.setenv(name, value)
     yield slurm
     slurm.end()
 
@@ -40,23 +32,6 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
 def are_there(site: Site, id: str, count: int) -> bool:
     """No iteration is missing; after a loss those since the last checkpoint are computed again."""
     return {*site.computed(id)} >= {*range(1, count + 1)}
-
-
-def processes(site: Site, id: str) -> list[psutil.Process]:
-    """Its launchers, and their ranks."""
-    words = [str(LAUNCHER), str(site.directory(id))]
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if all(word in process.cmdline() for word in words):
-                found += [process, *process.children(recursive=True)]
-    return found
-
-
-def files(directory: Path) -> dict[str, bytes]:
-    """All that a generation has written; slurm.log is Slurm's."""
-    there = (path for path in directory.iterdir() if path.name != "slurm.log")
-    return {path.name: path.read_bytes() for path in there}
 
 
 def kill(slurm: Slurm, daemon: str) -> None:
@@ -81,29 +56,17 @@ def test_a_daemon_of_a_node_that_comes_back_in_time_changes_nothing(
     assert (site.job("a").generation, site.job("a").losses) == (1, 0)
 
 
-def test_a_generation_on_a_lost_node_thaws_beside_its_successor_and_writes_nothing(
-    make_site: Sites, slurm: Slurm
-) -> None:
-    """The daemon of the node is gone for good, and its processes stand still until the job computes
-    elsewhere."""
+def test_a_job_goes_on_elsewhere_where_its_node_is_lost(make_site: Sites, slurm: Slurm) -> None:
+    """The daemon of the node is gone for good, and the processes of the job are not."""
     site = make_site()
-    job = site.submit("a", 600, 0.02)
-    site.until(lambda: site.computes("a"))
+    site.begin("a", 6000, 0.02)
     (lost,) = site.job("a").place
-    frozen = processes(site, "a")
-    for process in frozen:
-        process.suspend()
     kill(slurm, lost)
     site.until(lambda: site.job("a").generation == 2 and site.computes("a"))
     assert lost not in site.job("a").place
-    closed = files(generation.closed_path_of(job, 1))
-    for process in frozen:
-        with contextlib.suppress(psutil.NoSuchProcess):  # a launcher ends its ranks at once
-            process.resume()
-    until(lambda: not any(lives(process.pid) for process in frozen))
+    site.hurry("a")
     site.until_state(a="done")
-    assert are_there(site, "a", 600)
-    assert files(generation.closed_path_of(job, 1)) == closed
+    assert are_there(site, "a", 6000)
     assert site.job("a").losses == 0  # it has saved since
 
 
@@ -113,8 +76,7 @@ def test_a_job_outlives_the_time_limit_of_its_site(make_site: Sites) -> None:
     site.submit("a", 750, 0.1)
     for number in range(1, 4):
         site.until(lambda number=number: site.job("a").generation == number and site.computes("a"))  # type: ignore[misc]
-    site.until_state(a="done")
-    assert site.is_whole("a", 750)
+    site.finish(a=750)
     assert site.job("a").losses == 0
 
 
@@ -123,8 +85,7 @@ def test_a_controller_that_has_forgotten_a_job_loses_none_of_its_iterations(
 ) -> None:
     """It was killed before it had the job on disk, and gives the job's number out again."""
     site = make_site()
-    site.submit("a", 400, 0.02)
-    site.until(lambda: site.computes("a"))
+    site.begin("a", 400, 0.02)
     kill(slurm, "slurmctld")
     for path in (tmp_path / "slurm" / "state").glob("job_state*"):
         path.unlink()
@@ -135,24 +96,3 @@ def test_a_controller_that_has_forgotten_a_job_loses_none_of_its_iterations(
         slurm.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
     site.until_state(a="done")
     assert are_there(site, "a", 400)
-
-
-def test_a_controller_that_hangs_is_waited_for(make_site: Sites, slurm: Slurm) -> None:
-    site = make_site()
-    site.answer_seconds = 1.0
-    site.restart()
-    site.submit("a", ENDLESS, 0.02)
-    site.until(lambda: site.computes("a"))
-    controller = psutil.Process(slurm.pid("slurmctld"))
-    controller.suspend()
-    try:
-        for _ in range(3):
-            site.service.step()
-        assert not site.service.is_answered
-        assert site.state("a") == "running"
-    finally:
-        controller.resume()
-    site.until(lambda: site.service.is_answered)
-    assert (site.state("a"), site.job("a").generation) == ("running", 1)
-    site.service.cancel("a")
-    site.until_state(a="cancelled")

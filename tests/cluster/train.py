@@ -75,12 +75,7 @@ def main(out: str, seconds: float, workers: int = 0) -> None:
     )
     losses: list[float] = []
     place = gpushare.checkpoint(
-        model=net,
-        optimizer=optimizer,
-        schedule=schedule,
-        scaler=scaler,
-        losses=losses,
-        every=0.3,
+        model=net, optimizer=optimizer, schedule=schedule, scaler=scaler, losses=losses, every=0.3
     )
     epoch = place.epoch
     for epochs in EPOCHS:

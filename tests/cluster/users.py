@@ -212,6 +212,7 @@ def test_root_speaks_for_a_user_whom_a_hub_has_identified(site: Site) -> None:
     with Cluster(here, speak_for=BOB) as bob, pytest.raises(NotPermitted, match=f"is of {ADA}"):
         bob.cancel(job)
     with Cluster(here, speak_for=BOB) as bob:
+        # What is in it would run as the one that submits it, or tell what it has.
         wish = Submit("of-bob", str(site.directory(ADA, job)), 1)
         with pytest.raises(InvalidValue, match="has none"):
             bob.submit(wish)
@@ -261,23 +262,6 @@ def test_a_user_without_a_right_is_told_so(site: Site) -> None:
     status, out, said = site.ask(STRANGER, "submit", script)
     assert status == 1
     assert f"nothing can be done as {STRANGER}: sudo: a password is required" in out + said
-
-
-@pytest.mark.thorough
-def test_the_directory_of_another_user_is_refused(site: Site) -> None:
-    """What is in it would run as the one that submits it, or tell what it has."""
-    job = site.submit(ADA, SLEEPS, name="mine")
-    script = f"""
-from jupyter_gpushare.client.jobs.connection import Cluster
-from jupyter_gpushare.settings import load
-from jupyter_gpushare.wire.jobs import Submit
-with Cluster(load()) as cluster:
-    cluster.submit(Submit("theirs", {str(site.directory(ADA, job))!r}, 1))
-"""
-    process = as_user(BOB, sys.executable, "-c", script, **site.environment(BOB))
-    _, said = process.communicate(timeout=60)
-    assert "the directory of a job has a file job.json" in said
-    site.ask(ADA, "cancel", job)
 
 
 @pytest.mark.thorough

@@ -51,8 +51,3 @@ def alone(place: Path, program: str, *given: object) -> Any:
     words = [sys.executable, HERE / program, out, "0", *given]
     subprocess.run([str(word) for word in words], check=True, cwd=place)
     return json.loads(out.read_text())
-
-
-def checkpoint(job: Path, name: str) -> int:
-    saved: int = json.loads((job / name).read_text())["iteration"]
-    return saved

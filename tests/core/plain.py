@@ -75,8 +75,6 @@ class Simulation:
         self.jobs = {job.id: job for job in jobs}
         self.scheduler = Scheduler(capacity, policy, rules or Rules())
         self.now = 0.0
-        self.longest_idle = 0.0
-        self._free_since: float | None = None
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
         for job in jobs:

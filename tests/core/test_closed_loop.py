@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ iterations = st.sampled_from([0.004, 0.01, 0.03, 0.1, 0.4, 1.1])  # seconds
 weights = st.sampled_from([0.5, 1.0, 2.0, 4.0])
 
 
+@pytest.mark.system
 @tries(25)
 @given(loops=st.lists(st.tuples(iterations, weights), min_size=2, max_size=6))
 def test_each_session_gets_its_weight_in_time_whatever_its_iterations_take(

@@ -43,13 +43,21 @@ class Member:
 
 
 class Reference:
-    """The rules one after the other, where service is told; the least attained service is first."""
+    """The rules one after the other, where service is told and the least attained service is first:
+    hosts come and go, gangs stay or want few hosts, and places are reserved."""
+
+    left: list[int]  # of each host, what no chosen gang has and is not reserved
+    in_all: int  # the same, less what gangs of any hosts wait for
+    free: list[int]
+    reserved: list[int]
+    is_chosen: list[Member]
+    skipped: list[Member]
 
     def __init__(self, hosts: Sequence[int], rules: dict[str, Any]) -> None:
         self.hosts = list(hosts)
-        self.thresholds: list[float] = rules.get("thresholds", [])
-        self.knob: float = rules.get("knob", 0)
-        self.least: float = rules.get("least", 0)
+        self.thresholds: list[float] = rules["thresholds"]
+        self.knob: float = rules["knob"]
+        self.least: float = rules["least"]
         self.known: dict[str, Member] = {}
         self.present: list[Member] = []
         self.now = 0.0
@@ -115,35 +123,6 @@ class Reference:
     def is_young(self, member: Member) -> bool:
         return self.least - member.served > INSTANT
 
-    def assign(self, now: float) -> tuple[dict[str, list[int]], list[str]]:
-        """Where gangs may have devices of any hosts: each is chosen by its number of devices."""
-        self.advance(now)
-        self.requeue()
-        left = sum(self.hosts)
-        free = left - sum(sum(each.holds) for each in self.present)
-        kept = [m for m in self.present if m.holds and not m.asked and self.is_young(m)]
-        left -= sum(sum(each.holds) for each in kept)
-        started: list[Member] = []
-        yields: list[str] = []
-        skipped: list[Member] = []
-        for each in self.present:
-            if each in kept:
-                continue
-            if each.gang.devices > left:
-                if each.wants:
-                    skipped.append(each)
-                elif not each.asked:
-                    each.asked = True
-                    yields.append(each.gang.id)
-                continue
-            if each.wants and each.gang.devices <= free and self.keeps_from(skipped, each):
-                continue
-            left -= each.gang.devices
-            if each.wants and each.gang.devices <= free:
-                free -= each.gang.devices
-                started.append(each)
-        return {each.gang.id: self.place(each) for each in started}, yields
-
     def keeps_from(self, skipped: Sequence[Member], member: Member) -> bool:
         """Whether devices are kept for the first one that is skipped, from this one."""
         if not member.started or not skipped or not fits(skipped[0].gang, self.hosts):
@@ -153,52 +132,11 @@ class Reference:
         skipped[0].keeps_free = True
         return True
 
-    def place(self, member: Member) -> list[int]:
-        used = [sum(each.holds[h] for each in self.present if each.holds) for h in self.indices()]
-        there = [have - use for have, use in zip(self.hosts, used, strict=True)]
-        return self.start(member, chosen(member.gang, there))
-
     def start(self, member: Member, holds: list[int]) -> list[int]:
         member.holds, member.started = holds, True
         member.wants = member.asked = False
         member.served = member.kept_free = 0
         return holds
-
-    def indices(self) -> range:
-        return range(len(self.hosts))
-
-
-def chosen(gang: Gang, there: Sequence[int]) -> list[int]:
-    """The devices of each host that the gang gets of those that are there."""
-    order = sorted(range(len(there)), key=lambda host: there[host])
-    if gang.skew > 0.5 or gang.hosts > 0:
-        holding = [host for host in order if there[host] >= gang.devices]
-        order = holding or sorted(range(len(there)), key=lambda host: -there[host])
-    holds = [0] * len(there)
-    missing = gang.devices
-    for host in order:
-        holds[host] = min(missing, there[host])
-        missing -= holds[host]
-    return holds
-
-
-def common(one: Sequence[int], other: Sequence[int]) -> list[int]:
-    return [max(0, min(pair)) for pair in zip(one, other, strict=True)]
-
-
-def fits(gang: Gang, there: Sequence[int]) -> bool:
-    return sum(sorted(there)[-gang.hosts :]) >= gang.devices  # 0: of all
-
-
-class WithPlaces(Reference):
-    """Hosts come and go, gangs stay or want few hosts, and places are reserved."""
-
-    left: list[int]  # of each host, what no chosen gang has and is not reserved
-    in_all: int  # the same, less what gangs of any hosts wait for
-    free: list[int]
-    reserved: list[int]
-    is_chosen: list[Member]
-    skipped: list[Member]
 
     def set_hosts(self, now: float, hosts: Sequence[int]) -> None:
         self.advance(now)
@@ -208,7 +146,7 @@ class WithPlaces(Reference):
 
     def used(self) -> list[int]:
         holders = [each.holds for each in self.present if each.holds]
-        return [sum(holds[host] for holds in holders) for host in self.indices()]
+        return [sum(holds[host] for holds in holders) for host in range(len(self.hosts))]
 
     def assign(self, now: float) -> tuple[dict[str, list[int]], list[str]]:
         self.advance(now)
@@ -274,6 +212,28 @@ class WithPlaces(Reference):
         raise AssertionError("what is left is of gangs that are asked or come later, or is free")
 
 
+def chosen(gang: Gang, there: Sequence[int]) -> list[int]:
+    """The devices of each host that the gang gets of those that are there."""
+    order = sorted(range(len(there)), key=lambda host: there[host])
+    if gang.skew > 0.5 or gang.hosts > 0:
+        holding = [host for host in order if there[host] >= gang.devices]
+        order = holding or sorted(range(len(there)), key=lambda host: -there[host])
+    holds = [0] * len(there)
+    missing = gang.devices
+    for host in order:
+        holds[host] = min(missing, there[host])
+        missing -= holds[host]
+    return holds
+
+
+def common(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    return [max(0, min(pair)) for pair in zip(one, other, strict=True)]
+
+
+def fits(gang: Gang, there: Sequence[int]) -> bool:
+    return sum(sorted(there)[-gang.hosts :]) >= gang.devices  # 0: of all
+
+
 def shown(decision: GangDecision) -> tuple[dict[str, list[int]], list[str]]:
     return {grant.gang: grant.devices for grant in decision.grants}, decision.yields
 
@@ -284,14 +244,6 @@ OFTEN = ("request", "all", "served", "served", "yield", "yield", "finish", "clos
 EVENT = st.tuples(st.sampled_from(OFTEN), st.integers(0, 7), st.integers(0, 20))
 # A host that has a number of devices of its own from then on, or a new one.
 HOST_EVENT = st.tuples(st.just("host"), st.integers(0, 4), st.integers(0, 4))
-
-
-@st.composite
-def gangs_on_hosts(draw: st.DrawFn) -> tuple[list[Gang], list[int]]:
-    hosts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
-    widths = st.integers(1, sum(hosts))
-    gangs = [Gang(str(n), draw(widths), skew=draw(st.sampled_from([0.1, 0.9]))) for n in range(8)]
-    return gangs, hosts
 
 
 @st.composite
@@ -372,26 +324,23 @@ WITH_HOSTS = stories(clusters(), EVENT | HOST_EVENT)
 
 
 @tries(100)
-@given(stories(gangs_on_hosts()))
-def test_gangs_of_any_hosts_are_chosen_by_their_number_of_devices(story: Story) -> None:
+@given(stories(clusters()))
+def test_gangs_are_chosen_and_known_as_the_reference_has_it(story: Story) -> None:
     queue, reference = story.queue(), Reference(story.hosts, story.rules)
     for now in story.told_to([queue, reference]):
         assert shown(queue.assign(now)) == reference.assign(now)
         assert queue.is_valid() == ""
         for id, member in reference.known.items():
             progress = queue.progress(id)
-            assert (progress.queue, progress.attained) == (member.queue, member.attained)
-            assert (progress.holds, progress.asked) == (member.holds, member.asked)
-            assert (progress.keeps_free, progress.kept_free) == (
-                member.keeps_free,
-                member.kept_free,
-            )
+            for name in ("queue", "attained", "holds", "asked", "keeps_free", "kept_free"):
+                assert getattr(progress, name) == getattr(member, name), name
 
 
+@pytest.mark.system
 @tries(150)
 @given(WITH_HOSTS)
 def test_places_are_chosen_and_reserved_where_hosts_come_and_go(story: Story) -> None:
-    queue, reference = story.queue(), WithPlaces(story.hosts, story.rules)
+    queue, reference = story.queue(), Reference(story.hosts, story.rules)
     for now in story.told_to([queue, reference]):
         before = over_committed(reference)
         decision = queue.assign(now)
@@ -406,22 +355,26 @@ def test_places_are_chosen_and_reserved_where_hosts_come_and_go(story: Story) ->
             assert not any(story.gangs[int(id)].stays for id in decision.yields)
 
 
-class LearnsToStop:
-    """A queue whose gangs are all said to stay, and right after it that they can be stopped."""
+class Around:
+    """A queue that is told in another way."""
 
     def __init__(self, queue: ClusterQueue) -> None:
         self._queue = queue
-
-    def request(self, now: float, gang: Gang) -> None:
-        stays = Gang(gang.id, gang.devices, skew=gang.skew, hosts=gang.hosts, stays=True)
-        self._queue.request(now, stays)
-        self._queue.may_stop(now, gang.id)
 
     def __contains__(self, id: str) -> bool:
         return id in self._queue
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._queue, name)
+
+
+class LearnsToStop(Around):
+    """Its gangs are all said to stay, and right after it that they can be stopped."""
+
+    def request(self, now: float, gang: Gang) -> None:
+        stays = Gang(gang.id, gang.devices, skew=gang.skew, hosts=gang.hosts, stays=True)
+        self._queue.request(now, stays)
+        self._queue.may_stop(now, gang.id)
 
 
 @tries(60)
@@ -434,13 +387,13 @@ def test_a_gang_that_may_stop_is_as_if_it_had_never_stayed(story: Story) -> None
         assert other.is_valid() == ""
 
 
-class InParts:
-    """A queue that counts each device in this number of parts."""
+class InParts(Around):
+    """It counts each device in this number of parts."""
 
     def __init__(self, hosts: list[int], parts: int, rules: dict[str, Any]) -> None:
         self._parts = parts
         in_parts = GangRules(told=True, tick=0, **rules).in_parts(parts)
-        self._queue = ClusterQueue([parts * there for there in hosts], "las", in_parts)
+        super().__init__(ClusterQueue([parts * there for there in hosts], "las", in_parts))
 
     def request(self, now: float, gang: Gang) -> None:
         devices = gang.devices * self._parts
@@ -458,12 +411,6 @@ class InParts:
         whole = {id: [each // self._parts for each in devices] for id, devices in grants.items()}
         return whole, yields
 
-    def __contains__(self, id: str) -> bool:
-        return id in self._queue
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._queue, name)
-
 
 @tries(60)
 @given(WITH_HOSTS, st.integers(2, 100))
@@ -476,16 +423,17 @@ def test_a_queue_that_counts_parts_of_devices_decides_as_one_of_whole_ones(
         assert in_parts.is_valid() == ""
 
 
-def over_committed(reference: WithPlaces) -> list[int]:
+def over_committed(reference: Reference) -> list[int]:
     used = zip(reference.used(), reference.hosts, strict=True)
     return [max(0, use - there) for use, there in used]
 
 
+@pytest.mark.system
 @tries(100)
 @given(stories(clusters()))
 def test_for_the_gang_that_is_first_no_second_victim_is_asked(story: Story) -> None:
     """It starts once the gangs have yielded that were asked at once."""
-    queue, reference = story.queue(), WithPlaces(story.hosts, story.rules)
+    queue, reference = story.queue(), Reference(story.hosts, story.rules)
     now = 0.0
     for now in story.told_to([queue, reference]):
         queue.assign(now)
@@ -509,6 +457,7 @@ def kept(progress: GangProgress) -> dict[str, Any]:
     return {name: getattr(progress, name) for name in (*KEPT, "holds", "wants", "asked")}
 
 
+@pytest.mark.system
 @tries(100)
 @given(WITH_HOSTS, st.sampled_from(["las", "gittins", "srsf"]), st.randoms())
 def test_a_queue_that_is_restored_decides_as_the_one_before_it(
@@ -567,18 +516,6 @@ def told(hosts: Sequence[int] = (2,), **rules: Any) -> ClusterQueue:
     return ClusterQueue(hosts, "las", GangRules(told=True, tick=0, **rules))
 
 
-def test_time_is_no_service_where_service_is_told() -> None:
-    queue = told(thresholds=[4.0])
-    queue.request(0, Gang("a", 2))
-    queue.request(0, Gang("b", 2))
-    queue.assign(0)
-    assert queue.next_event() is None
-    assert shown(queue.assign(1000)) == ({}, [])
-    queue.served(1001, "a", 4)
-    assert queue.progress("a").attained == 4
-    assert shown(queue.assign(1001)) == ({}, ["a"])
-
-
 def test_service_that_is_told_after_the_turn_counts() -> None:
     queue = told(thresholds=[4.0])
     queue.request(0, Gang("a", 2))
@@ -589,33 +526,10 @@ def test_service_that_is_told_after_the_turn_counts() -> None:
     assert (progress.attained, progress.executed, progress.served) == (6, 3, 0)
 
 
-def test_a_turn_computes_for_its_least_before_it_is_asked_to_yield() -> None:
-    queue = told(thresholds=[1.0], least=3.0)
-    queue.request(0, Gang("a", 2))
-    queue.assign(0)
-    queue.request(1, Gang("b", 2))
-    queue.served(9, "a", 5)  # 2.5 s
-    assert shown(queue.assign(9)) == ({}, [])
-    queue.served(10, "a", 1)
-    assert shown(queue.assign(10)) == ({}, ["a"])
-
-
-def test_a_gang_that_stays_has_its_devices_again_once_its_host_is_back() -> None:
-    """It was asked, and did not yield: no gang may count on its devices."""
-    queue = told([2])
-    queue.request(0, Gang("stays", stays=True))
-    queue.assign(0)
-    queue.set_hosts(1, [0])
-    assert shown(queue.assign(1)) == ({}, ["stays"])
-    queue.set_hosts(2, [2])
-    queue.request(2, Gang("wide", 2))
-    queue.request(2, Gang("one"))
-    assert shown(queue.assign(2)) == ({"one": [1]}, [])
-
-
-def blocked(least: float) -> ClusterQueue:
-    """`wide` was stopped for `short`, which runs, and `stopped` has had a turn too."""
-    queue = told([4], thresholds=[4.0], least=least)
+def test_devices_are_kept_for_the_first_that_waits_for_the_least_of_a_turn() -> None:
+    """`wide` was stopped for `short`, which runs and may end soon. `stopped`, which has had a turn
+    too, would have the devices for that time."""
+    queue = told([4], thresholds=[4.0], least=3.0)
     for now, id, devices in ((0, "wide", 4), (10, "stopped", 3)):
         queue.request(now, Gang(id, devices))
         queue.assign(now)
@@ -625,41 +539,12 @@ def blocked(least: float) -> ClusterQueue:
     assert shown(queue.assign(20)) == ({"short": [1]}, [])
     for id, devices in (("wide", 4), ("stopped", 3)):
         queue.request(21, Gang(id, devices))
-    return queue
-
-
-def test_devices_are_kept_for_the_first_that_waits_for_the_least_of_a_turn() -> None:
-    """A gang that was stopped would have them for that time, and one in front may end sooner."""
-    queue = blocked(least=3.0)
     assert shown(queue.assign(21)) == ({}, [])
     assert queue.progress("wide").keeps_free
     assert queue.next_event() == 24
     assert shown(queue.assign(23.5)) == ({}, [])
     queue.finish(23.9, "short")
     assert shown(queue.assign(23.9)) == ({"wide": [4]}, [])
-
-
-def test_devices_are_kept_for_no_longer_than_the_least_of_a_turn() -> None:
-    queue = blocked(least=3.0)
-    assert shown(queue.assign(21)) == ({}, [])
-    assert shown(queue.assign(24)) == ({"stopped": [3]}, [])
-    queue.finish(30, "stopped")
-    queue.request(30, Gang("stopped", 3))
-    assert shown(queue.assign(30)) == ({"stopped": [3]}, [])  # it is the same wait of `wide`
-
-
-def test_devices_are_kept_from_no_gang_that_has_not_run_yet() -> None:
-    queue = blocked(least=3.0)
-    assert shown(queue.assign(21)) == ({}, [])
-    queue.request(22, Gang("new", 2))
-    assert shown(queue.assign(22)) == ({"new": [2]}, [])
-
-
-def test_devices_are_kept_for_no_gang_that_the_hosts_could_not_hold() -> None:
-    queue = blocked(least=3.0)
-    queue.set_hosts(21, [3])
-    queue.finish(21, "short")
-    assert shown(queue.assign(21)) == ({"stopped": [3]}, [])
 
 
 def test_the_least_of_a_turn_is_an_event_where_time_is_service() -> None:
@@ -670,33 +555,6 @@ def test_the_least_of_a_turn_is_an_event_where_time_is_service() -> None:
     assert shown(queue.assign(1)) == ({}, [])
     assert queue.next_event() == 3
     assert shown(queue.assign(3)) == ({}, ["a"])
-
-
-def test_a_gang_of_few_hosts_waits_for_them_and_no_gang_behind_it_takes_its_places() -> None:
-    """A number of devices says little: one is free, on the host that is reserved."""
-    queue = told([2, 2], thresholds=[100.0])
-    queue.request(0, Gang("first"))
-    assert shown(queue.assign(0)) == ({"first": [1, 0]}, [])
-    queue.request(0, Gang("wide", 3))
-    assert shown(queue.assign(0)) == ({"wide": [1, 2]}, [])
-    queue.finish(1, "first")
-    queue.served(1, "wide", 300)
-    queue.request(1, Gang("whole", 2, hosts=1))
-    queue.request(1, Gang("narrow"))
-    assert shown(queue.assign(1)) == ({}, ["wide"])
-    queue.finish(2, "wide")
-    assert shown(queue.assign(2)) == ({"whole": [2, 0], "narrow": [0, 1]}, [])
-
-
-def test_a_gang_that_stays_keeps_its_devices_while_its_host_has_them() -> None:
-    queue = told([2, 1], thresholds=[1.0])
-    queue.request(0, Gang("stays", 2, stays=True))
-    assert shown(queue.assign(0)) == ({"stays": [1, 1]}, [])
-    queue.served(1, "stays", 50)
-    queue.request(1, Gang("young", 3))
-    assert shown(queue.assign(1)) == ({}, [])
-    queue.set_hosts(2, [2, 0])
-    assert shown(queue.assign(2)) == ({}, ["stays"])
 
 
 def test_a_gang_that_may_stop_while_it_has_devices_is_asked_for_a_younger_one() -> None:
@@ -710,17 +568,6 @@ def test_a_gang_that_may_stop_while_it_has_devices_is_asked_for_a_younger_one() 
     assert shown(queue.assign(2)) == ({}, ["old"])
     with pytest.raises(KeyError):
         queue.may_stop(3, "unknown")
-
-
-def test_a_gang_on_a_host_that_is_lost_goes_to_another_one() -> None:
-    queue = told([2, 0])
-    queue.request(0, Gang("a", 2))
-    assert shown(queue.assign(0)) == ({"a": [2, 0]}, [])
-    queue.set_hosts(1, [0, 2])
-    assert shown(queue.assign(1)) == ({}, ["a"])
-    queue.finish(2, "a")
-    queue.request(2, Gang("a", 2))
-    assert shown(queue.assign(2)) == ({"a": [0, 2]}, [])
 
 
 def test_gangs_wait_where_there_is_no_host_yet() -> None:

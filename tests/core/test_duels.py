@@ -149,6 +149,7 @@ def test_a_cell_for_each_iteration_gains_nothing(policy: str, victim: str) -> No
     assert duel(policy, VICTIMS[victim], cell=1, weight=1000.0).share <= 0.52
 
 
+@pytest.mark.system
 @given(
     policy=st.sampled_from(POLICIES),
     victim=st.sampled_from(sorted(VICTIMS)),
@@ -211,29 +212,6 @@ def test_users_are_weighed_by_the_rulebook_and_notebooks_within_them(policy: str
     run.at(0, lambda: run.enact(run.scheduler.set_shares(0, {}, {"bob": 3.0})))
     run.run(until=60)
     assert run.share("b") == pytest.approx(0.75, abs=0.02)
-
-
-def turns_of(user: str, jobs: list[Any]) -> list[str]:
-    grants = sorted((time, job.id) for job in jobs if job.user == user for time in job.grants)
-    return [name for name, _ in itertools.groupby(id for _, id in grants)]
-
-
-def test_under_fifo_a_cell_that_another_user_has_interrupted_continues_before_the_next() -> None:
-    mine = [Job(f"a{i}", "a", start=i / 10, demand=SMALL, cell=40, cells=1) for i in range(3)]
-    other = Job("b", "b", demand=SMALL)
-    Simulation([*mine, other], "fifo").run(until=30)
-    assert len(mine[0].grants) > 1
-    assert turns_of("a", mine) == ["a0", "a1", "a2"]
-
-
-def test_under_fifo_the_next_cell_comes_after_those_that_wait() -> None:
-    mine = [
-        Job(f"a{i}", "a", start=i / 10, demand=SMALL, cell=40, cells=2, interactive=True)
-        for i in range(2)
-    ]
-    other = Job("b", "b", demand=SMALL)
-    Simulation([*mine, other], "fifo").run(until=30)
-    assert turns_of("a", mine) == ["a0", "a1", "a0", "a1"]
 
 
 def test_under_fifo_a_turn_that_was_withdrawn_loses_its_queue_position() -> None:

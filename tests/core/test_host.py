@@ -122,51 +122,13 @@ class Driver:
 
 
 subsets = st.sets(st.integers(0, 3), min_size=1)
-ACTIONS = ("request", "request", "finish", "close", "time", "obey", "pause", "goes on", "grow")
-steps = st.tuples(
-    st.sampled_from([*ACTIONS, "shrink", "hold", "let go", "recover"]), st.integers(0, 6)
-)
 
 
 def named(driver: Driver, numbers: set[int]) -> list[str]:
     return [driver.names[number] for number in sorted(numbers)]
 
 
-@tries(150)
-@given(st.lists(subsets, min_size=1, max_size=4), st.lists(steps, max_size=60))
-def test_a_gang_has_all_its_devices_alone_or_none(
-    wanted: list[set[int]], path: list[tuple[str, int]]
-) -> None:
-    driver = Driver(4)
-    gangs = [f"gang{number}" for number in range(len(wanted))]
-    for gang, devices in zip(gangs, wanted, strict=True):
-        driver.open(gang, named(driver, devices))
-    everybody = gangs + driver.names
-    for what, number in path:
-        id = everybody[number % len(everybody)]
-        host, now, device = driver.host, driver.now, driver.names[number % 4]
-        if what == "time":
-            driver.pass_time(0.1 * number)
-        elif what == "obey":
-            driver.obey()
-        elif what == "close":
-            devices = driver.on[id]
-            driver.close(id)
-            driver.open(id, devices)
-        elif what in ("pause", "goes on"):
-            driver.take(host.change(now, id, paused=what == "pause"))
-        elif what in ("grow", "shrink"):
-            demand = Demand((12 if what == "grow" else 1) * GIB, GIB)
-            driver.take(host.report(now, id, 1, demand))
-        elif what in ("hold", "let go"):
-            held = {one: [BY_CLASS] for one, on in driver.on.items() if device in on}
-            driver.take(host.throttle(now, device, held if what == "hold" else {}))
-        elif what == "recover":
-            driver.take(host.set_recovering(now, number % 2 == 0))
-        else:
-            getattr(driver, what)(id)
-
-
+@pytest.mark.system
 @tries(60)
 @given(st.lists(subsets, min_size=1, max_size=4), st.integers(0, 2**20))
 def test_all_sessions_that_want_turns_get_them_whichever_devices_they_share(
@@ -335,53 +297,30 @@ def test_a_session_that_opens_again_keeps_its_device() -> None:
 # --- gangs --------------------------------------------------------------------------------------
 
 
-def test_two_gangs_that_overlap_take_turns() -> None:
-    driver = Driver(3)
-    driver.open("left", driver.names[:2])
-    driver.open("right", driver.names[1:])
-    driver.contend(["left", "right"], 10.0)
-    assert driver.granted.count("right") > 1
-    assert abs(driver.granted.count("left") - driver.granted.count("right")) <= 1
+SHARING: dict[str, tuple[dict[str, tuple[int, dict[str, Any]]], float]] = {
+    "by weight": ({"one": (2, {"weight": 2.0}), "other": (2, {})}, 2 / 3),
+    "by users first, however many gangs each has": (
+        {"one": (2, {"user": "ada"}), **{f"other{n}": (2, {"user": "bob"}) for n in range(3)}},
+        1 / 2,
+    ),
+    "by the weights of groups": (
+        {"one": (2, {"group": "lab"}), "other": (2, {"group": "class"})},
+        3 / 4,
+    ),
+    "by seconds on each of its devices": ({"one": (2, {}), "other": (4, {})}, 2 / 3),
+}
 
 
-def share(driver: Driver, id: str) -> float:
-    return driver.seconds[id] / sum(driver.seconds.values())
-
-
-def test_a_gang_of_twice_the_weight_has_twice_the_time() -> None:
-    driver = Driver(3)
-    driver.open("heavy", driver.names[:2], weight=2.0)
-    driver.open("light", driver.names[1:])
-    driver.contend(["heavy", "light"], 120.0)
-    assert share(driver, "heavy") == pytest.approx(2 / 3, abs=0.05)
-
-
-def test_gangs_share_by_users_first_however_many_gangs_each_has() -> None:
-    driver = Driver(2)
-    driver.open("own", driver.names, user="ada")
-    for number in range(3):
-        driver.open(f"other{number}", driver.names, user="bob")
-    driver.contend(["own", "other0", "other1", "other2"], 120.0)
-    assert share(driver, "own") == pytest.approx(1 / 2, abs=0.05)
-
-
-def test_gangs_share_by_the_weights_of_groups_and_users() -> None:
-    driver = Driver(2)
-    driver.open("one", driver.names, group="lab", user="ada")
-    driver.open("other", driver.names, group="class", user="bob")
+@pytest.mark.parametrize("how", SHARING)
+def test_gangs_share_time(how: str) -> None:
+    gangs, part = SHARING[how]
+    driver = Driver(max(devices for devices, _ in gangs.values()))
     for device in driver.names:
         driver.take(driver.host.set_shares(0.0, device, {"lab": 3.0}, {}))
-    driver.contend(["one", "other"], 120.0)
-    assert share(driver, "one") == pytest.approx(3 / 4, abs=0.05)
-
-
-def test_seconds_on_each_device_count() -> None:
-    """On four devices a turn costs twice as much as on two."""
-    driver = Driver(4)
-    driver.open("wide", driver.names)
-    driver.open("narrow", driver.names[:2])
-    driver.contend(["wide", "narrow"], 120.0)
-    assert share(driver, "narrow") == pytest.approx(2 / 3, abs=0.05)
+    for name, (devices, said) in gangs.items():
+        driver.open(name, driver.names[:devices], **said)
+    driver.contend([*gangs], 120.0)
+    assert driver.seconds["one"] / sum(driver.seconds.values()) == pytest.approx(part, abs=0.05)
 
 
 def test_a_gang_of_higher_priority_goes_first_until_it_wants_no_turn() -> None:
@@ -552,12 +491,3 @@ def test_a_demand_that_one_of_its_devices_can_never_hold_is_refused_and_changes_
         host.open(0.0, "gang", ["large", "small"], SessionSpec("u", demand=Demand(12 * GIB)))
     assert "gang" not in host
     assert host.is_valid() == ""
-
-
-def test_a_gang_that_opens_holding_its_turn_and_waiting_for_it_is_refused() -> None:
-    driver = Driver(2)
-    spec = SessionSpec("g", turn=1, holding=True, waiting=True)
-    with pytest.raises(ValueError, match="holds its turn or waits for it, not both"):
-        driver.host.open(0.0, "gang", driver.names, spec)
-    assert "gang" not in driver.host
-    driver.look()

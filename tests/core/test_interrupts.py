@@ -23,30 +23,25 @@ def end_with(callback: Callable[[object], object]) -> None:
     assert watch() is None
 
 
-def test_an_interrupt_in_a_callback_is_raised_after_it() -> None:
+@pytest.mark.parametrize(
+    ("interrupts", "expected"),
+    [(1, ["begins", "begins", "ends"]), (2, ["begins", "begins"])],
+    ids=["one", "a second one as it is called again"],
+)
+def test_an_interrupt_in_a_callback_is_raised_after_it(
+    interrupts: int, expected: list[str]
+) -> None:
     calls: list[str] = []
 
     def ended(_: object) -> None:
         calls.append("begins")
-        if len(calls) == 1:
+        if len(calls) <= interrupts:
             signal.raise_signal(signal.SIGINT)
         calls.append("ends")
 
     with pytest.raises(KeyboardInterrupt):
         end_with(ended)
-    assert calls == ["begins", "begins", "ends"]
-
-
-def test_a_second_interrupt_in_it_is_raised_after_it_too() -> None:
-    calls: list[str] = []
-
-    def ended(_: object) -> None:
-        calls.append("begins")
-        signal.raise_signal(signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        end_with(ended)
-    assert calls == ["begins", "begins"]
+    assert calls == expected
 
 
 def test_without_an_interrupt_it_is_called_once() -> None:

@@ -41,9 +41,9 @@ def three_idle(**rules: float) -> Scheduler:
     return it
 
 
-def one_out(**rules: float) -> Scheduler:
+def one_out() -> Scheduler:
     """Session a is out, b, c and d are in, and no cell runs in b and c."""
-    it = three_idle(**rules)
+    it = three_idle()
     assert list(needy(it, 3, "d").page_outs) == ["a"]
     assert granted(it.paged_out(4, "a", 2 * GIB)) == ["d"]
     return it
@@ -60,15 +60,6 @@ def where(it: Scheduler, now: float) -> dict[str, str]:
 # --- which session is asked to page out -----------------------------------------------------------
 
 
-def test_the_longest_idle_session_pages_out_for_one_that_waits() -> None:
-    it = three_idle()
-    assert list(needy(it, 3, "d").page_outs) == ["a"]
-    assert why(look(it, "a", 3)) == "is asked to page out for d"
-    assert where(it, 3)["d"] == "nowhere"
-    assert granted(it.paged_out(4, "a", 2 * GIB)) == ["d"]
-    assert where(it, 4) == {"a": "out", "b": "in", "c": "in", "d": "in"}
-
-
 def test_a_session_that_does_not_answer_is_given_up_and_the_next_is_asked() -> None:
     """The time depends on its memory: 3 GiB take a slow disk 65 s."""
     it = three_idle(lease=1, aging=1000)
@@ -80,107 +71,6 @@ def test_a_session_that_does_not_answer_is_given_up_and_the_next_is_asked() -> N
     assert list(it.assign(given_up).page_outs) == ["b"]
     assert why(look(it, "a", given_up)) != "is asked to page out for d"
     assert granted(it.paged_out(given_up + 1, "b", 2 * GIB)) == ["d"]
-
-
-def test_a_session_that_was_given_up_may_page_out_all_the_same() -> None:
-    it = three_idle(lease=1, aging=1000)
-    needy(it, 3, "d")
-    it.assign(100)
-    assert granted(it.paged_out(101, "a", 2 * GIB)) == ["d"]
-    assert where(it, 101) == {"a": "out", "b": "in", "c": "in", "d": "in"}
-
-
-def test_idle_is_counted_from_the_last_cell_or_turn() -> None:
-    it = three_idle()
-    it.set_busy(3, "a", True)
-    it.set_busy(4, "a", False)
-    it.request(5, "b", 1)
-    it.finish(6, "b", 1)
-    it.set_busy(7, "a", False)  # this changes nothing
-    assert list(needy(it, 8, "d").page_outs) == ["c"]
-    it.paged_out(9, "c", GIB)
-    assert list(needy(it, 10, "e").page_outs) == ["a"]
-
-
-def test_only_as_many_sessions_are_asked_as_are_needed() -> None:
-    it = three_idle()
-    assert list(needy(it, 3, "d", 6, 1).page_outs) == ["a", "b"]
-
-
-def test_an_unnecessary_session_is_not_asked() -> None:
-    it = scheduler()
-    idle(it, 0, "small", 1)
-    idle(it, 1, "large", 6)
-    idle(it, 2, "last", 1)
-    assert list(needy(it, 3, "d", 6).page_outs) == ["large"]
-
-
-def test_the_session_with_the_largest_iteration_pages_out_for_the_lane_to_shrink() -> None:
-    it = scheduler()
-    idle(it, 0, "a", 1, 1)
-    idle(it, 1, "b", 1, 7)
-    assert list(needy(it, 2, "d", 5, 1).page_outs) == ["b"]
-
-
-def test_no_session_is_asked_if_all_would_not_be_enough() -> None:
-    it = three_idle()
-    it.set_busy(3, "c", True)
-    assert not needy(it, 4, "d", 8)
-    assert why(look(it, "d", 4)) == "waits for memory: needs 8.0 GiB, 0 B are free"
-    assert list(it.set_busy(5, "c", False).page_outs) == ["a", "b", "c"]
-
-
-def test_no_session_is_asked_for_one_that_is_only_open_or_is_paused() -> None:
-    it = three_idle()
-    assert not it.open(3, "d", spec())
-    assert not needy(it, 3, "e", paused=True)
-    assert list(it.change(4, "e", paused=False).page_outs) == ["a"]
-
-
-def test_a_session_in_use_is_not_asked() -> None:
-    it = scheduler()
-    idle(it, 0, "runs", 2, holding=True, turn=1)
-    idle(it, 0, "waits", 2, waiting=True, turn=1)
-    it.open(0, "busy", spec(2))
-    idle(it, 0, "empty", 0)
-    assert not needy(it, 0.1, "d", 4)
-    assert not it.finish(0.2, "waits", 2)  # it is not its turn
-    assert list(it.finish(0.2, "waits", 1).page_outs) == ["waits"]
-
-
-def test_a_session_with_nothing_to_page_out_is_not_asked() -> None:
-    it = scheduler()
-    idle(it, 0, "a", 0, 8)
-    assert not needy(it, 1, "d", 5)
-
-
-def test_a_session_that_is_asked_already_counts_as_being_paged_out() -> None:
-    it = three_idle()
-    needy(it, 3, "d")
-    assert not it.assign(4)
-    assert not needy(it, 5, "e")  # its turn comes when d is admitted
-    assert list(it.paged_out(6, "a", GIB).page_outs) == ["b"]
-    assert why(look(it, "b", 6)) == "is asked to page out for e"
-
-
-def test_memory_that_is_paged_out_for_another_counts_for_the_session_that_comes_first() -> None:
-    it = three_idle(aging=60)
-    needy(it, 3, "d", 3)
-    assert list(needy(it, 3, "first", 6, priority=1).page_outs) == ["b"]
-
-
-def test_a_small_session_is_backfilled_past_one_that_no_page_out_helps_but_not_for_ever() -> None:
-    it = scheduler(aging=60)
-    it.open(0, "busy", spec(3))
-    idle(it, 0, "a")
-    idle(it, 1, "b", 2)
-    assert not needy(it, 2, "large", 8)
-    assert list(needy(it, 3, "small", 2).page_outs) == ["a"]
-    it.paged_out(4, "a", GIB)
-    it.finish(4, "small", 1)
-    it.set_busy(4, "small", False)
-    assert not needy(it, 62, "late", 6)  # `large` has waited for a minute and comes first
-    assert list(it.close(63, "large").page_outs) == ["b", "small"]
 
 
 def test_a_session_that_only_waits_for_lanes_to_merge_pages_out_no_other() -> None:
@@ -197,12 +87,17 @@ def test_a_session_that_only_waits_for_lanes_to_merge_pages_out_no_other() -> No
 # --- which session is evicted in the middle of a cell ---------------------------------------------
 
 
-def two_wait(policy: str = "srtf", page_waiting: bool = True, **more: object) -> Scheduler:
+def two_wait(page_waiting: bool = True) -> Scheduler:
     """`long` waits for its turn beside `runs`, which leaves no room for a third."""
-    it = Scheduler(10 * GIB, policy, Rules(aging=60, page_waiting=page_waiting, **more))
-    for id, left in (("runs", 5000), ("long", 10000)):
-        it.open(0, id, spec(4, iterations=1, device_seconds=1.0))
-        it.report(0, id, 0, Demand(4 * GIB, GIB), left)
+    return all_wait(("runs", 4, 5000), ("long", 4, 10000), page_waiting=page_waiting)
+
+
+def all_wait(*sessions: tuple[str, int, int], page_waiting: bool = True) -> Scheduler:
+    """Each has a number of GiB, and of iterations that are left."""
+    it = Scheduler(10 * GIB, "srtf", Rules(aging=60, page_waiting=page_waiting))
+    for id, gibibytes, left in sessions:
+        it.open(0, id, spec(gibibytes, iterations=1, device_seconds=1.0))
+        it.report(0, id, 0, Demand(gibibytes * GIB, GIB), left)
         it.request(1, id, 1)
     return it
 
@@ -239,23 +134,13 @@ def test_a_throttled_session_that_waits_is_evicted_as_an_idle_one_is(page_waitin
 
 
 def test_an_evicted_session_stays_out_until_the_others_have_been_evicted_too() -> None:
-    it = Scheduler(10 * GIB, "srtf", Rules(aging=60, page_waiting=True))
-    for id, gibibytes, left in (("runs", 4, 5000), ("long", 2, 10000), ("longer", 2, 20000)):
-        it.open(0, id, spec(gibibytes, iterations=1, device_seconds=1.0))
-        it.report(0, id, 0, Demand(gibibytes * GIB, GIB), left)
-        it.request(1, id, 1)
+    it = all_wait(("runs", 4, 5000), ("long", 2, 10000), ("longer", 2, 20000))
     short(it, 2)
     assert sorted(it.assign(62).page_outs) == ["long", "longer"]
     assert not it.paged_out(63, "long", GIB).page_ins
     assert where(it, 63) == {"runs": "in", "long": "out", "longer": "in", "short": "nowhere"}
     it.paged_out(64, "longer", GIB)
     assert where(it, 64) == {"runs": "in", "long": "out", "longer": "out", "short": "in"}
-
-
-def test_no_waiting_session_is_evicted_where_that_is_disabled() -> None:
-    it = two_wait(page_waiting=False)
-    short(it, 2)
-    assert not it.assign(62)
 
 
 def test_a_running_or_higher_ranked_session_stays() -> None:
@@ -275,28 +160,12 @@ def test_a_named_successor_stays() -> None:
     assert granted(it.finish(63, "runs", 1)) == ["long"]
 
 
-def test_a_named_successor_stays_also_where_a_rule_throttles_it_by_now() -> None:
-    it = two_wait()
-    decision = it.change(2, "long", priority=1)
-    assert [asked.successor.session for asked in decision.yields if asked.successor] == ["long"]
-    it.throttle(3, {"long": [Reason("above_persistent", who="ann")]})
-    assert not short(it, 4).page_outs
-
-
 def test_a_session_that_is_asked_to_page_out_has_no_turn_before_it_has_answered() -> None:
     it = two_wait()
     short(it, 2)
     it.assign(62)
     assert not it.finish(63, "runs", 1).grants
     assert granted(it.page_out_failed(64, "long")) == ["long"]
-
-
-def test_a_session_that_withdraws_in_its_cell_is_not_asked_any_more() -> None:
-    it = two_wait()
-    short(it, 2)
-    it.assign(62)
-    it.finish(63, "long", 1)
-    assert why(look(it, "long", 63)) == "nothing to run"
 
 
 def test_an_evicted_session_ages_as_all_others_do() -> None:
@@ -321,15 +190,6 @@ def test_where_a_session_cannot_page_out_the_oldest_comes_first_as_before() -> N
 
 
 # --- answers --------------------------------------------------------------------------------------
-
-
-def test_a_session_that_is_out_takes_no_memory_of_the_device() -> None:
-    it = three_idle()
-    it.paged_out(3, "a", 2 * GIB)
-    assert it.free == it.snapshot(3).free == 3 * GIB
-    state = look(it, "a", 3)
-    assert (state.state, state.lane, state.paged_out_bytes) == ("paged_out", None, 2 * GIB)
-    assert why(state) == "paged out: 2.0 GiB are on disk"
 
 
 def test_people_are_told_for_which_session_another_is_out() -> None:
@@ -365,160 +225,12 @@ def test_other_users_are_told_that_it_could_not_and_no_directories() -> None:
 def test_a_waiting_session_is_told_that_a_notebook_has_not_answered() -> None:
     it = three_idle(lease=2)
     needy(it, 3, "d")
-    for _ in range(9):
-        due = it.next_event(3)
-        it.assign(due if due is not None else 1_000)
-    it.assign(1_000)
-    it.assign(2_000)
-    it.assign(3_000)
+    for now in (1_000, 2_000, 3_000):
+        it.assign(now)
     assert "could not be paged out: it has not answered" in why(look(it, "d", 3_000))
 
 
-def test_a_session_that_could_not_page_out_stays_and_is_not_asked_before_it_was_busy() -> None:
-    it = three_idle()
-    needy(it, 3, "d")
-    assert list(it.page_out_failed(4, "a").page_outs) == ["b"]
-    it.page_out_failed(5, "c")  # it was not asked: this changes nothing
-    assert list(it.page_out_failed(5, "b").page_outs) == ["c"]
-    assert not it.page_out_failed(6, "c")
-    assert why(look(it, "a", 6)) == "nothing to run"
-    it.set_busy(7, "b", True)
-    assert list(it.set_busy(8, "b", False).page_outs) == ["b"]
-
-
-def test_a_session_that_becomes_busy_before_it_has_paged_out_is_not_asked_any_more() -> None:
-    it = three_idle()
-    needy(it, 3, "d")
-    assert list(it.set_busy(4, "a", True).page_outs) == ["b"]
-    assert where(it, 4)["a"] == "in"
-    assert not it.page_out_failed(5, "a")  # cancelled: it may be asked when it is idle again
-    it.set_busy(6, "b", True)
-    it.set_busy(6, "c", True)
-    assert list(it.set_busy(7, "a", False).page_outs) == ["a"]
-
-
-def test_a_session_that_asks_for_a_turn_is_not_asked_to_page_out_any_more() -> None:
-    it = three_idle()
-    needy(it, 3, "d")
-    decision = it.request(4, "a", 1)
-    assert (granted(decision), list(decision.page_outs)) == (["a"], ["b"])
-
-
-def test_a_session_that_has_paged_out_although_it_became_busy_wants_to_come_back_at_once() -> None:
-    it = three_idle()
-    needy(it, 3, "d")
-    it.set_busy(4, "a", True)
-    assert granted(it.paged_out(5, "a", 2 * GIB)) == ["d"]
-    assert look(it, "a", 5).state == "paged_out"
-    assert list(it.paged_out(6, "b", 2 * GIB).page_ins) == ["a"]
-
-
-def test_a_running_session_stays_in_its_lane_and_pages_in_whatever_it_says() -> None:
-    it = scheduler()
-    it.open(0, "a", spec(turn=1, holding=True))
-    assert list(it.paged_out(1, "a", GIB).page_ins) == ["a"]
-    assert (look(it, "a", 1).state, look(it, "a", 1).paged_out_bytes) == ("running", 0)
-
-
-def test_a_named_successor_that_has_paged_out_since_keeps_its_memory_reserved_and_pages_in() -> (
-    None
-):
-    """A handoff may have begun its turn: if its memory were given to another session, both would
-    be in."""
-    it = scheduler()
-    for id in "ab":
-        it.open(0, id, spec(busy=False))
-        it.request(0, id, 1)
-    assert it.assign(10).yields[0].successor
-    needy(it, 10, "c", 5, priority=1)
-    assert list(it.paged_out(10, "b", GIB).page_ins) == ["b"]
-    assert where(it, 10)["b"] == "in"
-    assert (it.has_place("b"), it.has_place("c")) == (True, False)
-    decision = it.finish(11, "a", 1)
-    assert (granted(decision), list(decision.page_ins)) == (["b"], [])
-    assert look(it, "b", 11).state == "running"
-
-
 # --- coming back ----------------------------------------------------------------------------------
-
-
-def test_a_session_that_becomes_busy_comes_back_at_once_where_there_is_memory() -> None:
-    it = one_out()
-    it.finish(5, "d", 1)
-    it.close(5, "d")
-    assert where(it, 5)["a"] == "out"  # no session comes back unasked
-    assert list(it.set_busy(6, "a", True).page_ins) == ["a"]
-    assert not it.set_busy(6, "a", True)
-    state = look(it, "a", 6)
-    assert (state.state, state.paged_out_bytes, state.busy) == ("idle", 0, True)
-
-
-def test_a_session_that_comes_back_pages_others_out() -> None:
-    it = one_out()
-    assert list(it.set_busy(5, "a", True).page_outs) == ["b"]
-    state = look(it, "a", 6)
-    assert why(state) == "waits for room to come back: needs 3.0 GiB, 0 B are free"
-    assert (state.state, state.position, state.waiting) == ("paged_out", 1, pytest.approx(1))
-    assert list(it.paged_out(7, "b", GIB).page_ins) == ["a"]
-    assert why(look(it, "b", 7)) == "paged out for a: 1.0 GiB are on disk"
-    assert look(it, "a", 7).waited_seconds == pytest.approx(2)
-
-
-def test_an_interrupt_withdraws_the_wish_to_come_back() -> None:
-    it = one_out()
-    it.set_busy(5, "a", True)
-    it.set_busy(6, "a", False)
-    state = look(it, "a", 7)
-    assert (state.waiting, state.position, state.waited_seconds) == (None, None, pytest.approx(1))
-    assert not it.close(8, "c").page_ins
-
-
-def test_a_request_of_one_that_is_out_brings_it_back_first() -> None:
-    it = one_out()
-    assert list(it.request(5, "a", 7).page_outs) == ["b"]
-    assert look(it, "a", 5).state == "paged_out"
-    decision = it.paged_out(6, "b", GIB)
-    assert (list(decision.page_ins), granted(decision)) == (["a"], [])
-    assert why(look(it, "a", 6)) == "waits for d"
-    assert granted(it.finish(7, "d", 1)) == ["a"]
-    assert look(it, "a", 7).waited_seconds == pytest.approx(2)
-
-
-def test_a_turn_request_that_is_withdrawn_withdraws_the_request_to_come_back() -> None:
-    it = one_out()
-    it.request(5, "a", 7)
-    it.set_busy(5, "a", False)  # it waits for its turn all the same
-    assert look(it, "a", 6).waiting == pytest.approx(1)
-    it.finish(7, "a", 7)
-    assert look(it, "a", 7).waiting is None
-    assert look(it, "a", 7).waited_seconds == pytest.approx(2)
-
-
-def test_a_wait_for_memory_and_then_for_the_turn_is_counted_once() -> None:
-    it = one_out()
-    it.set_busy(5, "a", True)
-    it.request(6, "a", 7)
-    assert look(it, "a", 7).waiting == pytest.approx(2)
-    it.paged_out(8, "b", GIB)
-    assert look(it, "a", 9).waiting == pytest.approx(3)
-    assert look(it, "a", 9).waited_seconds == pytest.approx(4)
-
-
-@pytest.mark.parametrize("first", ["a", "c"])
-def test_a_session_that_wants_to_come_back_queues_with_those_that_wait_for_memory(
-    first: str,
-) -> None:
-    it = Scheduler(10 * GIB, "fifo")
-    idle(it, 0, "a", 5, paged_out_bytes=GIB)
-    it.open(0, "b", spec(8))
-    if first == "c":
-        needy(it, 1, "c", 5)
-    it.set_busy(2, "a", True)
-    if first == "a":
-        needy(it, 3, "c", 5)
-    assert (look(it, first, 4).position, look(it, first, 4).expected_wait) == (1, None)
-    decision = it.close(5, "b")
-    assert list(decision.page_ins) + granted(decision) == [first]
 
 
 def test_no_session_is_backfilled_past_an_aged_one_that_wants_to_come_back() -> None:
@@ -539,14 +251,6 @@ def test_no_session_is_backfilled_past_an_aged_one_that_wants_to_come_back() -> 
     assert (list(decision.page_ins), granted(decision)) == (["a"], ["small"])
 
 
-def test_a_paused_session_comes_back_for_its_cell() -> None:
-    it = scheduler()
-    idle(it, 0, "a", paused=True, paged_out_bytes=GIB)
-    assert look(it, "a", 0).state == "paged_out"
-    assert list(it.set_busy(1, "a", True).page_ins) == ["a"]
-    assert look(it, "a", 1).state == "paused"
-
-
 def test_a_demand_that_changed_while_it_was_out_counts_when_it_comes_back() -> None:
     it = one_out()
     assert not it.report(5, "a", 1, Demand(6 * GIB, 1 * GIB))
@@ -554,26 +258,6 @@ def test_a_demand_that_changed_while_it_was_out_counts_when_it_comes_back() -> N
 
 
 # --- sessions that come and go --------------------------------------------------------------------
-
-
-def test_a_session_closes_wherever_its_memory_is() -> None:
-    it = one_out()
-    it.request(5, "a", 1)
-    assert why(look(it, "b", 5)) == "is asked to page out for a"
-    for id in "abcd":
-        it.close(6, id)
-        assert it.is_valid() == ""
-    assert it.free == 10 * GIB
-
-
-def test_a_session_that_registers_while_it_is_out_stays_out_until_it_is_needed() -> None:
-    it = scheduler()
-    assert not idle(it, 0, "a", paged_out_bytes=GIB)
-    assert where(it, 0) == {"a": "out"}
-    assert list(it.open(1, "b", spec(paged_out_bytes=GIB, busy=True)).page_ins) == ["b"]
-    assert list(needy(it, 2, "c", paged_out_bytes=GIB).page_ins) == ["c"]
-    it.open(3, "a", spec(paged_out_bytes=0, busy=False))
-    assert where(it, 3)["a"] == "in"
 
 
 def test_a_session_that_registers_with_its_turn_keeps_it() -> None:

@@ -535,14 +535,16 @@ class AgainstTheModel(RuleBasedStateMachine):
 
     def agree(self, decision: Decision, comes_in: Sequence[str] = ()) -> None:
         grants, yields, page_outs, page_ins = self.model.assign(self.now)
-        assert [grant.session for grant in decision.grants] == grants
+        granted = [(grant.session, grant.end) for grant in decision.grants]
+        assert granted == [(id, -1) for id in grants]
         assert [asked.session for asked in decision.yields] == yields
         assert list(decision.page_outs) == page_outs
         assert list(decision.page_ins) == [*comes_in, *page_ins]
         names = {n: name for name, n in self.model.notebooks.items()}
         for asked in decision.yields:
-            named = None if self.model.named is None else names[self.model.named[0]]
-            assert (asked.successor and asked.successor.session) == named
+            named = self.model.named and (names[self.model.named[0]], self.model.named[1])
+            successor = asked.successor
+            assert (successor and (successor.session, successor.turn)) == named
         for message in (*decision.grants, *decision.yields):
             assert message.turn == self.model.notebooks[message.session].turn
 
@@ -585,6 +587,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         busy=st.booleans(),
         out=st.sampled_from([0, 0, 0, 7]),
         domain=st.sampled_from(["", "d"]),
+        shares=st.booleans(),
     )
     def opens(
         self,
@@ -596,7 +599,9 @@ class AgainstTheModel(RuleBasedStateMachine):
         out: int,
         domain: str,
         bears: float = 1.0,
+        shares: bool = False,
     ) -> None:
+        """Where one runs at a time, it changes nothing whether it shares its lane."""
         if len(self.model.notebooks) == 6:
             return
         self.opened += 1
@@ -623,6 +628,7 @@ class AgainstTheModel(RuleBasedStateMachine):
             group=group,
             domain=domain,
             bears=bears,
+            shares=shares,
         )
         self.agree(self.real.open(self.now, id, spec))
 
@@ -849,7 +855,7 @@ class AgainstTheModel(RuleBasedStateMachine):
             is_throttled = n.throttled and wants and not n.paused and n.runs_since is None
             assert (state.state == "throttled") == is_throttled
             assert (state.state == "paged_out") == (is_out and not is_throttled)
-            assert (state.waiting is None) == (n.wait is None)
+            assert state.waiting == (None if n.wait is None else self.now - n.wait[0])
             assert state.busy == n.busy
 
 

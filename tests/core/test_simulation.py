@@ -58,20 +58,9 @@ def ended(simulation: Simulation) -> dict[str, float | None]:
 
 def figures(simulation: Simulation) -> list[tuple[object, ...]]:
     """Return all results, as plain values."""
+    names = ("id", "started", "ended", "waited", "device_seconds", "iterations", "refused")
     return [
-        *(
-            (
-                o.id,
-                o.started,
-                o.ended,
-                o.waited,
-                o.device_seconds,
-                o.iterations,
-                bytes_paged(o),
-                o.refused,
-            )
-            for o in simulation.outcomes
-        ),
+        *((*(getattr(o, name) for name in names), bytes_paged(o)) for o in simulation.outcomes),
         *((t.job, t.device, t.lane, t.began, t.ended) for t in simulation.turns),
         *((m.time, m.device, m.persistent, m.lanes) for m in simulation.memory),
     ]
@@ -125,6 +114,7 @@ def notebooks(draw: st.DrawFn) -> list[Job]:
     ]
 
 
+@pytest.mark.system
 @tries(100)
 @given(
     notebooks(),
@@ -265,6 +255,7 @@ def crowds(draw: st.DrawFn) -> list[Job]:
     ]
 
 
+@pytest.mark.system
 @pytest.mark.timeout(1800)
 @tries(50)
 @given(crowds(), st.sampled_from(POLICIES), rules, conducts, st.integers(0, 2), groups)
@@ -290,39 +281,17 @@ def test_no_simulation_breaks_an_invariant(
         assert [one.id for one in done.outcomes if one.ended is None and not one.refused] == []
 
 
-def test_a_lone_job_is_never_interrupted() -> None:
-    simulation = run([job("alone", 1000, 0.05)])
-    assert ended(simulation) == {"alone": pytest.approx(50)}
-    assert len(simulation.turns) == 1
-
-
-def test_first_come_is_first_served() -> None:
-    jobs = [job(f"j{number}", 100, 0.1, arrival=number * 0.5) for number in range(4)]
-    simulation = run(jobs, "fifo")
-    assert list(ended(simulation).values()) == [pytest.approx(10 * (n + 1)) for n in range(4)]
-    assert [outcome.waited for outcome in simulation.outcomes] == [
-        pytest.approx(10 * n - 0.5 * n) for n in range(4)
-    ]
-
-
-def test_the_shortest_job_goes_first_where_it_is_declared() -> None:
-    lengths = {"long": 300, "middle": 200, "short": 100}
-    jobs = [job(id, count, 0.1, declares=True) for id, count in lengths.items()]
-    times = ended(run(jobs, "srtf"))
-    assert sorted(times, key=times.__getitem__) == ["short", "middle", "long"]
-
-
-@pytest.mark.parametrize(("load", "seconds"), [(1.0, 20), (0.5, 10), (0.75, 15)])
-def test_jobs_that_compute_at_once_share_the_device(load: float, seconds: float) -> None:
+@pytest.mark.parametrize(
+    ("load", "contention", "seconds"),
+    [(1.0, 0, 20), (0.5, 0, 10), (0.75, 0, 15), (0.5, 0.2, 12.5)],
+)
+def test_jobs_that_compute_at_once_share_the_device_and_disturb_each_other(
+    load: float, contention: float, seconds: float
+) -> None:
     jobs = [job(id, 100, 0.1, load=load, user=id) for id in "ab"]
-    simulation = run(jobs, "pack", rules=TWO_LANES)
+    conduct = Conduct(contention=contention, checks=True)
+    simulation = run(jobs, "pack", rules=TWO_LANES, conduct=conduct)
     assert list(ended(simulation).values()) == [pytest.approx(seconds)] * 2
-
-
-def test_jobs_that_disturb_each_other_are_slower() -> None:
-    jobs = [job(id, 100, 0.1, load=0.5, user=id) for id in "ab"]
-    simulation = run(jobs, "pack", rules=TWO_LANES, conduct=Conduct(contention=0.2))
-    assert list(ended(simulation).values()) == [pytest.approx(12.5)] * 2
 
 
 def test_a_job_that_computes_alone_again_is_as_fast_as_before() -> None:
@@ -334,19 +303,6 @@ def test_a_job_that_computes_alone_again_is_as_fast_as_before() -> None:
 MANY = [
     job(f"j{n}", 100, 0.1, demand=Demand(GB // 2, 6 * GB), load=0.5, user=f"{n}") for n in range(16)
 ]
-
-
-def test_lanes_in_use_do_not_merge_to_admit_more_jobs() -> None:
-    """Two jobs fit at once, and six more would fit beside them after a merge; the others are not
-    admitted."""
-    packed = run(MANY, "pack", rules=Rules(running_lanes=9, aging=float("inf")))
-    assert max(ended(packed).values()) == pytest.approx(16 * 10 / 2, rel=0.02)
-    assert max(use.lanes for use in packed.memory) == 12 * GB
-
-
-def test_they_merge_for_aged_jobs() -> None:
-    packed = run(MANY, "pack", rules=Rules(running_lanes=9, aging=5))
-    assert max(outcome.started for outcome in packed.outcomes) < 5 + 16 * 0.3
 
 
 def test_pack_finds_out_that_two_lanes_gain_before_it_admits_more() -> None:
@@ -417,52 +373,17 @@ def test_a_run_continues_where_it_was_stopped() -> None:
         ({"cells": [Cell(1, 0.0)]}, "longer than 0 seconds"),
         ({"load": 0.0}, "the load of 'j'"),
         ({"arrival": float("nan")}, "the arrival of 'j'"),
+        ({"devices": 0}, "'j' must have a device, and at most the 2"),
+        ({"devices": 3}, "'j' must have a device, and at most the 2"),
+        ({"id": "other"}, "two jobs are called 'other'"),
     ],
 )
 def test_a_workload_that_cannot_be_simulated_is_refused(
     wrong: dict[str, object], sentence: str
 ) -> None:
+    jobs = [Job("other", [Cell()]), Job(**{"id": "j", "cells": [Cell()], **wrong})]
     with pytest.raises(ValueError, match=sentence):
-        Simulation([Job("j", **{"cells": [Cell()], **wrong})], GB)
-
-
-def test_two_jobs_have_two_names() -> None:
-    with pytest.raises(ValueError, match="two jobs are called 'j'"):
-        Simulation([job("j"), job("j")], 16 * GB)
-
-
-def test_a_gang_has_all_of_its_devices_alone_and_others_theirs_beside_it() -> None:
-    gang = job("gang", user="a", devices=2)
-    singles = [job(f"single{number}", user="b") for number in range(3)]
-    simulation = run([gang, *singles], devices=3)
-    assert None not in ended(simulation).values()
-    turns = simulation.turns
-    both = {turn.began for turn in turns if turn.job == 0}
-    for began in both:
-        assert len([turn for turn in turns if (turn.job, turn.began) == (0, began)]) == 2
-    for one in turns:
-        for other in turns:
-            if one is not other and one.device == other.device and 0 in (one.job, other.job):
-                assert one.ended <= other.began or other.ended <= one.began
-    used = sum(turn.ended - turn.began for turn in turns if turn.job == 0)
-    assert simulation.outcomes[0].device_seconds == pytest.approx(used)
-
-
-def test_gangs_share_by_weight_in_virtual_time() -> None:
-    jobs = [
-        job(name, 10**6, user="u", devices=2, weight=weight)
-        for name, weight in (("heavy", 2.0), ("light", 1.0))
-    ]
-    simulation = Simulation(jobs, 16 * GB, "fair", devices=2)
-    simulation.run(600)
-    heavy, light = (outcome.device_seconds for outcome in simulation.outcomes)
-    assert heavy / light == pytest.approx(2, rel=0.02)
-
-
-def test_a_gang_needs_as_many_devices_as_there_are() -> None:
-    for devices in (0, 3):
-        with pytest.raises(ValueError, match="'gang' must have a device, and at most the 2"):
-            Simulation([job("gang", devices=devices)], GB, devices=2)
+        Simulation(jobs, GB, devices=2)
 
 
 # --- two in one lane ------------------------------------------------------------------------------
@@ -489,12 +410,15 @@ def test_two_that_use_one_lane_at_once_are_done_sooner_where_they_rise_and_fall(
     assert times[-1] == pytest.approx(10)
 
 
-def test_two_that_need_all_of_the_lane_all_the_time_take_turns_in_it() -> None:
-    assert pair(STAYS, 1.2) == pytest.approx(20, rel=0.02)
-
-
-def test_two_that_each_take_the_whole_device_gain_and_lose_nothing_in_one_lane() -> None:
-    assert pair(RISES_AND_FALLS, 1.2, load=1.0) == pytest.approx(20, rel=0.02)
+@pytest.mark.parametrize(
+    ("parts", "load"),
+    [(STAYS, 0.5), (RISES_AND_FALLS, 1.0)],
+    ids=["all of the lane all the time", "the whole device"],
+)
+def test_two_that_each_need_all_gain_and_lose_nothing_in_one_lane(
+    parts: list[float], load: float
+) -> None:
+    assert pair(parts, 1.2, load) == pytest.approx(20, rel=0.02)
 
 
 @pytest.mark.parametrize("part", [-0.1, 1.1])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from jupyter_gpushare._core import (
-    Decision,
     Demand,
     Rules,
     SessionSpec,
@@ -30,10 +30,8 @@ def demand(persistent: int, *sizes: tuple[int, float]) -> Demand:
     return Demand(persistent, sizes[0][0], options=options)
 
 
-def spec(
-    persistent: int, *sizes: tuple[int, float], bears: float = 1.1, **more: object
-) -> SessionSpec:
-    return SessionSpec("u", demand=demand(persistent, *sizes), bears=bears, **more)
+def spec(persistent: int, *sizes: tuple[int, float], **more: object) -> SessionSpec:
+    return SessionSpec("u", demand=demand(persistent, *sizes), **{"bears": 1.1, **more})
 
 
 def squeezed(it: Scheduler) -> dict[str, int]:
@@ -44,64 +42,11 @@ def squeezed(it: Scheduler) -> dict[str, int]:
 # --- the rule -------------------------------------------------------------------------------------
 
 
-def test_no_session_is_squeezed_while_all_fit() -> None:
-    it = Scheduler(100)
-    it.open(0, "a", spec(20, *GAN))
-    it.open(0, "b", spec(20, *GAN))
-    assert squeezed(it) == {"a": 0, "b": 0}
-
-
-def test_a_newcomer_is_admitted_by_squeezing_others_as_far_as_they_agree() -> None:
-    it = Scheduler(100)
-    it.open(0, "a", spec(20, *GAN))
-    it.open(0, "b", spec(30, (10, 1.0)))
-    it.request(0, "b", 1)
-    assert squeezed(it) == {"a": 40, "b": 0}
-
-
-def test_a_newcomer_waits_where_others_would_be_slowed_more_than_they_bear() -> None:
-    it = Scheduler(100)
-    it.open(0, "a", spec(20, *GAN, bears=1.05))
-    it.open(0, "b", spec(30, (10, 1.0)))
-    it.request(0, "b", 1)
-    assert squeezed(it) == {"a": 0}
-
-
-def test_for_itself_a_session_is_squeezed_however_much_that_slows_it() -> None:
-    it = Scheduler(100)
-    it.open(0, "a", spec(60, (30, 1.0)))
-    it.open(0, "b", spec(10, *GAN, bears=1.0))
-    assert squeezed(it) == {"a": 0, "b": 20}
-
-
-def test_sessions_grow_back_when_memory_comes_free() -> None:
-    it = Scheduler(100)
-    it.open(0, "a", spec(20, *GAN))
-    it.open(0, "b", spec(30, (10, 1.0)))
-    it.request(0, "b", 1)
-    it.close(1, "b")
-    assert squeezed(it) == {"a": 0}
-
-
-def test_an_iteration_larger_than_the_device_is_squeezed_to_fit() -> None:
-    it = Scheduler(100)
-    it.open(0, "a", spec(30, (200, 1.0), (90, 1.2), (60, 1.4)))
-    assert squeezed(it) == {"a": 60}
-    assert it.snapshot(0).sessions[0].slowdown == 1.4
-
-
 def test_only_what_the_floor_makes_impossible_is_refused_with_the_numbers() -> None:
     it = Scheduler(100)
     with pytest.raises(OverflowError, match=r"50 bytes.*60 bytes\) ephemeral, squeezed as far as"):
         it.open(0, "a", spec(50, (200, 1.0), (60, 1.4)))
     assert len(it) == 0
-
-
-def test_no_session_is_squeezed_for_one_that_wants_nothing_yet() -> None:
-    it = Scheduler(100)
-    it.open(0, "a", spec(20, *GAN))
-    it.open(0, "b", spec(30, (10, 1.0)))
-    assert squeezed(it) == {"a": 0}
 
 
 def test_no_session_is_squeezed_where_the_host_forbids_it() -> None:
@@ -112,14 +57,6 @@ def test_no_session_is_squeezed_where_the_host_forbids_it() -> None:
     assert squeezed(it) == {"a": 0}
     with pytest.raises(OverflowError):
         it.open(0, "c", spec(30, (200, 1.0), (60, 1.4)))
-
-
-def test_a_session_on_whole_devices_is_not_squeezed() -> None:
-    it = Scheduler(100)
-    it.open(0, "a", spec(20, *GAN, alone=True))
-    it.open(0, "b", spec(30, (10, 1.0)))
-    it.request(0, "b", 1)
-    assert squeezed(it) == {"a": 0}
 
 
 @pytest.mark.parametrize(
@@ -140,45 +77,6 @@ def test_wrong_options_are_refused(sizes: Sizes) -> None:
 # --- turns ----------------------------------------------------------------------------------------
 
 
-def one_runs(**rules: float) -> Scheduler:
-    """a runs unsqueezed; b waits for memory that a has in its turn."""
-    it = Scheduler(100, "fair", Rules(**rules))
-    it.open(0, "a", spec(20, *GAN))
-    it.request(0, "a", 1)
-    it.open(0, "b", spec(30, (10, 1.0)))
-    it.request(0, "b", 1)
-    return it
-
-
-def test_a_session_that_runs_keeps_what_it_has_and_is_asked_to_yield() -> None:
-    it = one_runs()
-    assert squeezed(it) == {"a": 0}
-    assert [asked.session for asked in it.assign(1).yields] == ["a"]
-    assert squeezed(it) == {"a": 0}
-
-
-def test_it_is_squeezed_when_its_turn_has_ended() -> None:
-    it = one_runs()
-    it.assign(1)
-    assert granted(it.finish(1, "a", 1)) == ["b"]
-    assert squeezed(it) == {"a": 40, "b": 0}
-    it.request(1, "a", 2)
-    assert granted(it.finish(2, "b", 1)) == ["a"]
-    assert it.squeezed("a") == 40
-
-
-def test_a_session_that_runs_squeezed_grows_in_its_turn() -> None:
-    it = one_runs()
-    it.assign(1)
-    it.finish(1, "a", 1)
-    it.request(1, "a", 2)
-    it.finish(2, "b", 1)
-    assert it.squeezed("a") == 40
-    it.close(2, "b")
-    assert it.squeezed("a") == 0
-    assert it.snapshot(2).lanes[0].bytes == 60
-
-
 def test_two_that_run_in_lanes_of_their_own_both_end_for_one_that_needs_them_squeezed() -> None:
     it = Scheduler(100, "fair", Rules(running_lanes=2, aging=0))
     for id in "ab":
@@ -194,22 +92,17 @@ def test_two_that_run_in_lanes_of_their_own_both_end_for_one_that_needs_them_squ
 
 
 def test_a_squeezed_session_whose_options_have_grown_keeps_a_place() -> None:
-    it = one_runs()
+    it = Scheduler(100)
+    it.open(0, "a", spec(20, *GAN))
+    it.request(0, "a", 1)
+    it.open(0, "b", spec(30, (10, 1.0)))
+    it.request(0, "b", 1)
     it.assign(1)
     it.finish(1, "a", 1)
     it.request(1, "a", 2)
     it.finish(2, "b", 1)
     it.report(2, "a", 1, demand(20, (62, 1.0), (42, 1.08), (22, 1.3)), None)
     assert it.squeezed("a") == 42
-
-
-def test_unmanaged_memory_squeezes_those_that_do_not_run() -> None:
-    it = Scheduler(100)
-    it.open(0, "a", spec(20, *GAN, bears=1.0))
-    it.set_unmanaged(0, 30)
-    assert squeezed(it) == {"a": 40}
-    it.set_unmanaged(1, 0)
-    assert squeezed(it) == {"a": 0}
 
 
 def test_a_named_successor_keeps_what_it_has_when_it_reports() -> None:
@@ -261,30 +154,6 @@ def test_one_that_comes_back_unsqueezed_is_counted_whole() -> None:
 def test_no_negative_number_of_bytes_is_brought_back() -> None:
     with pytest.raises(ValueError, match="squeezed iteration must not be negative"):
         Scheduler(100).open(0, "a", spec(20, *GAN, turn=1, holding=True, squeezed_bytes=-1))
-
-
-# --- paging ---------------------------------------------------------------------------------------
-
-
-def test_idle_sessions_page_out_where_squeezing_is_not_enough() -> None:
-    it = Scheduler(100)
-    it.open(0, "a", spec(20, *GAN))
-    it.open(0, "idle", spec(20, (10, 1.0), busy=False))
-    it.set_busy(0, "idle", False)
-    it.open(0, "b", spec(40, (10, 1.0)))
-    assert list(it.request(0, "b", 1).page_outs) == ["idle"]
-    it.paged_out(1, "idle", 20)
-    assert squeezed(it) == {"a": 40, "b": 0}
-
-
-def test_no_session_pages_out_where_squeezing_is_enough() -> None:
-    it = Scheduler(100)
-    it.open(0, "a", spec(10, *GAN))
-    it.open(0, "idle", spec(20, (10, 1.0), busy=False))
-    it.set_busy(0, "idle", False)
-    it.open(0, "b", spec(20, (10, 1.0)))
-    assert not it.request(0, "b", 1).page_outs
-    assert squeezed(it) == {"a": 40, "idle": 0, "b": 0}
 
 
 # --- by brute force -------------------------------------------------------------------------------
@@ -358,6 +227,10 @@ def test_those_are_admitted_that_brute_force_admits(seed: int) -> None:
 # --- at random ------------------------------------------------------------------------------------
 
 
+OFTEN = ("open", "open", *["request"] * 6, *["finish"] * 4, "set_busy", "set_busy")
+WHATS = (*OFTEN, "close", "report", "paged_out", "page_out_failed", "assign", "set_unmanaged")
+
+
 class AtRandom:
     """A device with sessions that do what they please. After each event all is as it should be."""
 
@@ -372,19 +245,58 @@ class AtRandom:
         self.now, self.opened, self.unmanaged = 0.0, 0, 0
         self.bears: dict[str, float] = {}
         self.turns: dict[str, int] = {}
-        self.leaving: list[str] = []
 
     def step(self) -> None:
         before = {state.id: state for state in self.it.snapshot(self.now).sessions}
-        self.now += self.random.choice([0, 0.1, 0.5])
-        does = self.random.choice(ACTIONS)
-        self.random_id = self.random.choice(list(self.turns)) if self.turns else ""
-        if self.random_id or does is AtRandom.open:
-            decision = does(self)
-            self.leaving += [] if decision is None else decision.page_outs
+        what = self.random.choice(WHATS) if self.turns else "open"
+        if what == "open" and len(self.turns) > 8:
+            what = "close"
+        self.now += self.random.choice([0.3, 5, 100] if what == "assign" else [0, 0.1, 0.5])
+        getattr(self.it, what)(self.now, *self.said(what))
         assert self.it.is_valid() == ""
-        is_newcomers = does in (AtRandom.request, AtRandom.finish, AtRandom.becomes_busy)
-        self.check(before, is_newcomers and not self.unmanaged)
+        self.check(before, what in ("request", "finish") and not self.unmanaged)
+
+    def said(self, what: str) -> tuple[Any, ...]:
+        """What is said in that call, after the time."""
+        if what == "assign":
+            return ()
+        if what == "set_unmanaged":
+            self.unmanaged = self.random.choice((0, 0, 20, 60))
+            return (self.unmanaged,)
+        if what == "open":
+            return self.new()
+        id = self.random.choice([*self.turns])
+        if what == "close":
+            del self.turns[id]
+        elif what == "request":
+            self.turns[id] += 1
+        more: dict[str, Callable[[], tuple[Any, ...]]] = {
+            "request": lambda: (self.turns[id],),
+            "finish": lambda: (self.turns[id],),
+            "report": lambda: (1, self.demand(), None),
+            "set_busy": lambda: (self.random.random() < 0.5,),
+            "paged_out": lambda: (5,),
+        }
+        return (id, *more.get(what, tuple)())
+
+    def new(self) -> tuple[str, SessionSpec]:
+        self.opened += 1
+        id = f"n{self.opened}"
+        self.bears[id], self.turns[id] = self.random.choice((1.0, 1.1, 1.3)), 0
+        return id, SessionSpec(
+            self.random.choice("uv"),
+            demand=self.demand(),
+            bears=self.bears[id],
+            busy=self.random.random() < 0.5,
+            paged_out_bytes=self.random.choice((0, 0, 0, 5)),
+            alone=self.random.random() < 0.05,
+        )
+
+    def demand(self) -> Demand:
+        drawn = draw(self.random)
+        if self.random.random() < 0.3:
+            return Demand(drawn.persistent, drawn.sizes[0][0], self.random.random() < 0.9)
+        return demand(drawn.persistent, *drawn.sizes)
 
     def check(self, before: dict[str, SessionState], is_newcomers: bool) -> None:
         device_snapshot = self.it.snapshot(self.now)
@@ -395,90 +307,14 @@ class AtRandom:
             if is_newcomers:
                 assert state.slowdown <= max(self.bears[state.id], was.slowdown)
             runs_on = was.state == state.state == "running" and was.turn == state.turn
-            if runs_on and was.demand == state.demand and was.squeezed:
-                assert not state.squeezed or state.squeezed >= was.squeezed
-            if runs_on and was.demand == state.demand and not was.squeezed:
-                assert not state.squeezed
+            if runs_on and was.demand == state.demand and state.squeezed:
+                assert was.squeezed
+                assert state.squeezed >= was.squeezed
         used = device_snapshot.persistent + sum(lane.bytes for lane in device_snapshot.lanes)
         assert used <= 100
 
-    def demand(self) -> Demand:
-        drawn = draw(self.random)
-        if self.random.random() < 0.3:
-            return Demand(drawn.persistent, drawn.sizes[0][0], self.random.random() < 0.9)
-        return demand(drawn.persistent, *drawn.sizes)
 
-    def open(self) -> Decision | None:
-        if len(self.turns) > 8:
-            return None
-        self.opened += 1
-        id = f"n{self.opened}"
-        bears = self.random.choice((1.0, 1.1, 1.3))
-        what = SessionSpec(
-            self.random.choice("uv"),
-            demand=self.demand(),
-            bears=bears,
-            busy=self.random.random() < 0.5,
-            paged_out_bytes=self.random.choice((0, 0, 0, 5)),
-            alone=self.random.random() < 0.05,
-        )
-        decision = self.it.open(self.now, id, what)
-        self.bears[id], self.turns[id] = bears, 0
-        return decision
-
-    def close(self) -> Decision:
-        del self.turns[self.random_id]
-        return self.it.close(self.now, self.random_id)
-
-    def request(self) -> Decision:
-        self.turns[self.random_id] += 1
-        return self.it.request(self.now, self.random_id, self.turns[self.random_id])
-
-    def finish(self) -> Decision:
-        return self.it.finish(self.now, self.random_id, self.turns[self.random_id])
-
-    def report(self) -> Decision:
-        return self.it.report(self.now, self.random_id, 1, self.demand(), None)
-
-    def becomes_busy(self) -> Decision:
-        return self.it.set_busy(self.now, self.random_id, True)
-
-    def becomes_idle(self) -> Decision:
-        self.it.finish(self.now, self.random_id, self.turns[self.random_id])
-        return self.it.set_busy(self.now, self.random_id, False)
-
-    def pages_out(self) -> Decision | None:
-        leaving, self.leaving = [id for id in self.leaving if id in self.turns], []
-        for id in leaving:
-            if self.random.random() < 0.7:
-                self.leaving += self.it.paged_out(self.now, id, 5).page_outs
-            else:
-                self.leaving += self.it.page_out_failed(self.now, id).page_outs
-        return None
-
-    def time_passes(self) -> Decision:
-        self.now += self.random.choice([0.3, 5, 100])
-        return self.it.assign(self.now)
-
-    def others_take_memory(self) -> Decision:
-        self.unmanaged = self.random.choice((0, 0, 20, 60))
-        return self.it.set_unmanaged(self.now, self.unmanaged)
-
-
-ACTIONS = (
-    *[AtRandom.open] * 2,
-    AtRandom.close,
-    *[AtRandom.request] * 6,
-    *[AtRandom.finish] * 4,
-    AtRandom.report,
-    AtRandom.becomes_busy,
-    AtRandom.becomes_idle,
-    AtRandom.pages_out,
-    AtRandom.time_passes,
-    AtRandom.others_take_memory,
-)
-
-
+@pytest.mark.system
 @pytest.mark.parametrize(
     "seed", [*range(6), *(pytest.param(n, marks=pytest.mark.thorough) for n in range(6, 50))]
 )

@@ -28,6 +28,7 @@ from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
 from ..conftest import FakeGpus, end_broker
+from ..polling import until
 from .program import Bytes, has
 
 HERE = Path(__file__).resolve().parent
@@ -37,8 +38,13 @@ SECONDS = 800  # of one process; a safety net
 IS_HERE = "FAKE_CUDA_KERNELS" in os.environ
 collect_ignore_glob = [] if IS_HERE else ["test_*.py"]
 
+TRAININGS = "trainings.py"
+SMALL, LARGE = 32, 96  # channels; an iteration of the second needs three times as much
+
 Run = Callable[..., Any]
 Start = Callable[..., "Process"]
+Ends = Callable[..., None]
+GoesOn = Callable[..., None]
 
 
 class Process:
@@ -237,3 +243,30 @@ def look(broker: Settings) -> Callable[[], Snapshot]:
 @pytest.fixture
 def sessions(look: Callable[[], Snapshot]) -> Callable[[], dict[str, SessionView]]:
     return lambda: {view.name: view for device in look().devices for view in device.sessions}
+
+
+@pytest.fixture
+def goes_on(sessions: Callable[[], dict[str, SessionView]]) -> GoesOn:
+    """Wait until each of these sessions has run some more iterations."""
+
+    def goes_on(*names: str) -> None:
+        before = sessions()
+        until(
+            lambda: all(sessions()[name].iterations > before[name].iterations + 5 for name in names)
+        )
+
+    return goes_on
+
+
+@pytest.fixture
+def ends_as_alone(run: Run) -> Ends:
+    """A training ends, and has come to what it comes to without sharing."""
+
+    def ends_as_alone(process: Process, width: int, *more: bool) -> None:
+        process.go_on()
+        assert process.says() == "done"
+        process.go_on()
+        said = process.answer()
+        assert said == run(TRAININGS, "plain", width, len(said["losses"]), *more)
+
+    return ends_as_alone

@@ -6,7 +6,6 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -97,30 +96,6 @@ def a_lane_may_grow_shrink_and_go() -> None:
     session.evacuate()
 
 
-def threads_and_survivors_keep_their_bytes() -> None:
-    weights = memory(30 * MIB, 1)
-    learn()
-    kept = []
-    for number in range(8):
-        with iteration():
-            found: list[torch.Tensor] = []
-            thread = threading.Thread(target=lambda to=found: to.append(memory(15 * MIB, 3)))
-            thread.start()
-            thread.join()
-            kept.append(memory(20 * MIB, 10 + number))
-            loss = memory(1000, 4)
-            assert is_inside(found[0])
-            assert is_inside(kept[-1])
-            assert not is_inside(loss)  # small ones survive
-            del found[:]
-            del kept[:-2]
-        assert session.survivors() == 0
-        for age, tensor in enumerate(reversed(kept)):
-            assert is_all(tensor, 10 + number - age)
-        assert is_all(weights, 1)
-        assert is_all(loss, 4)
-
-
 def what_overflows_is_private_and_demanded() -> None:
     learn()
     session.demand()
@@ -180,24 +155,6 @@ def what_a_captured_graph_uses_never_moves() -> None:
     weights.fill_(9)
     graph.replay()
     assert is_all(copy, 9)
-
-
-def what_persists_of_an_iteration_leaves_its_memory() -> None:
-    """PyTorch puts what is made in the midst of an iteration into the segments that this has."""
-    memory(MIB)
-    session.begin()
-    first = memory(60 * MIB)
-    del first
-    kept = memory(15 * MIB, 3)
-    session.end()
-    assert torch.cuda.memory_reserved() >= 60 * MIB
-    session.evacuate()
-    for _ in range(2):
-        assert is_all(kept, 3)
-        assert torch.cuda.memory_reserved() < 40 * MIB
-        session.begin()
-        session.end()
-        session.evacuate()
 
 
 def what_finds_no_room_to_move_keeps_its_place() -> None:

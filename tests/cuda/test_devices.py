@@ -12,27 +12,9 @@ if TYPE_CHECKING:
     from .conftest import GivenAway, Run, Start
 
 PROGRAM = "devices.py"
-GIB = 1 << 30
 MIB = 1 << 20
 
 pytestmark = pytest.mark.usefixtures("two_gpus")
-modes = pytest.mark.parametrize("lazy", ["0", "1"], ids=["eager", "lazy"])
-
-
-@modes
-def test_copies_between_gpus_keep_their_bytes(lazy: str, run: Run) -> None:
-    assert run(PROGRAM, "copies", FAKE_CUDA_LAZY=lazy) == [True, True, True, True]
-
-
-@modes
-def test_each_gpu_computes_on_its_own_tensors(lazy: str, run: Run) -> None:
-    assert run(PROGRAM, "sums", FAKE_CUDA_LAZY=lazy) == [2000, 2000, 1]
-
-
-def test_memory_of_each_gpu_ends_by_itself(run: Run) -> None:
-    for index, (size, words) in enumerate(run(PROGRAM, "most", FAKE_CUDA_BYTES=str(GIB))):
-        assert size == 1024
-        assert f"GPU {index} has" in words
 
 
 @pytest.mark.usefixtures("broker")
@@ -44,11 +26,6 @@ def test_a_session_leaves_tensors_and_statistics_of_the_other_gpu_alone(
     shared = run(PROGRAM, "beside", index, current, True)
     assert all(shared["inside"]), shared
     assert shared["stats"] == run(PROGRAM, "beside", index, current, False)["stats"]
-
-
-@pytest.mark.usefixtures("broker")
-def test_a_tensor_of_the_second_gpu_may_go_to_another_process(run: Run) -> None:
-    assert run(PROGRAM, "sends", 1) == [6, 9]
 
 
 @pytest.mark.usefixtures("broker")

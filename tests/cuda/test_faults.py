@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ..polling import until
+from .conftest import LARGE, SMALL, TRAININGS
 
 if TYPE_CHECKING:
     from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
-    from .conftest import GivenAway, Process, Run, Start
-
-PROGRAM = "trainings.py"
-SMALL, LARGE = 32, 96  # channels; an iteration of the second needs three times as much
+    from .conftest import Ends, GivenAway, GoesOn, Process, Start
 
 pytestmark = pytest.mark.usefixtures("broker")  # which ends after all processes
 
@@ -28,7 +26,7 @@ def both_in_the_lane(
 ) -> tuple[Process, Process]:
     """Two that train: the first waits for its turn, the second is in the midst of an iteration."""
     first, second = (
-        start(PROGRAM, "shared", name, width)
+        start(TRAININGS, "shared", name, width)
         for name, width in (("first", SMALL), ("second", LARGE))
     )
     assert first.says() == second.says() == "opened"
@@ -43,23 +41,23 @@ def both_in_the_lane(
 
 def test_a_holder_that_is_killed_in_an_iteration_leaves_all_it_had_to_the_others(
     both_in_the_lane: tuple[Process, Process],
-    run: Run,
-    sessions: Callable[[], dict[str, SessionView]],
+    goes_on: GoesOn,
+    ends_as_alone: Ends,
     given_away: GivenAway,
 ) -> None:
     first, second = both_in_the_lane
     assert given_away(second.pid).keys() - given_away(first.pid).keys()
-    before = sessions()["first"].iterations
     second.end()
-    until(lambda: sessions()["first"].iterations > before + 5)
+    goes_on("first")
     until(lambda: given_away() == given_away(first.pid))
-    is_as_alone(first, SMALL, run)
+    ends_as_alone(first, SMALL)
     until(lambda: given_away() == {})
 
 
 def test_notebooks_go_on_when_the_broker_is_killed_in_an_iteration(
     both_in_the_lane: tuple[Process, Process],
-    run: Run,
+    goes_on: GoesOn,
+    ends_as_alone: Ends,
     look: Callable[[], Snapshot],
     sessions: Callable[[], dict[str, SessionView]],
 ) -> None:
@@ -67,17 +65,7 @@ def test_notebooks_go_on_when_the_broker_is_killed_in_an_iteration(
     os.kill(killed, signal.SIGKILL)
     both_in_the_lane[1].go_on()
     until(lambda: sessions().keys() == {"first", "second"})
-    before = sessions()
-    until(lambda: all(sessions()[name].iterations > before[name].iterations + 5 for name in before))
+    goes_on("first", "second")
     assert look().broker.pid != killed
     for process, width in zip(both_in_the_lane, (SMALL, LARGE), strict=True):
-        is_as_alone(process, width, run)
-
-
-def is_as_alone(process: Process, width: int, run: Run) -> None:
-    """It ends, and has come to what it comes to without sharing."""
-    process.go_on()
-    assert process.says() == "done"
-    process.go_on()
-    said = process.answer()
-    assert said == run(PROGRAM, "plain", width, len(said["losses"]))
+        ends_as_alone(process, width)

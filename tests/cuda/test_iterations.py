@@ -20,12 +20,10 @@ NO_CONTEXT = {"JUPYTER_GPUSHARE_CUDA_CONTEXT_BYTES": "0"}
     "case",
     [
         "a_lane_may_grow_shrink_and_go",
-        "threads_and_survivors_keep_their_bytes",
         "what_overflows_is_private_and_demanded",
         "holes_between_the_blocks_of_an_iteration_are_demanded_too",
         "a_captured_graph_has_memory_of_its_own",
         "what_a_captured_graph_uses_never_moves",
-        "what_persists_of_an_iteration_leaves_its_memory",
         "what_finds_no_room_to_move_keeps_its_place",
         "a_look_at_a_pool_keeps_its_id",
     ],

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Awaitable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
 from server import Notebook, Server
-
-from .conftest import GIB, card
-
-if TYPE_CHECKING:
-    from ..conftest import FakeGpus
-    from .conftest import GivenAway
 
 SECONDS = 800  # of all cells; a safety net
 SHARING = "%load_ext jupyter_gpushare\n%gpushare on --device cuda:0"
@@ -84,9 +77,9 @@ async def opened(server: Server, name: str, *cells: str) -> Notebook:
     return notebook
 
 
-async def seen(server: Server, name: str = "cuda:0") -> dict[str, Any]:
+async def seen(server: Server) -> dict[str, Any]:
     """The sessions on the GPU by name, as the server shows them."""
-    (device,) = (each for each in (await server.snapshot())["devices"] if each["name"] == name)
+    (device,) = (each for each in (await server.snapshot())["devices"] if each["name"] == "cuda:0")
     return {Path(each["name"]).stem: each for each in device["sessions"]}
 
 
@@ -114,38 +107,3 @@ def test_notebooks_train_in_turns_and_come_to_what_one_comes_to_without_sharing(
             assert each["waited_seconds"] > 0
 
     until_done(compare())
-
-
-TAKES = """
-import os, torch
-
-kept = torch.ones(100 << 20, dtype=torch.uint8, device="{}")
-"""
-
-
-def grown(server: Server, device: str, as_written: str, given_away: GivenAway) -> list[int]:
-    """Return MiB that a notebook has of each GPU, whose session is on the second one."""
-    found: list[int] = []
-
-    async def look() -> None:
-        await server.ready()
-        sharing = SHARING.replace("cuda:0", device)
-        notebook = await opened(server, "ada", sharing, TAKES.format(as_written))
-        process = int((await notebook.run("", process="os.getpid()"))["process"])
-        found.extend(sum(given_away(process, gpu=gpu).values()) >> 20 for gpu in range(2))
-        assert (await seen(server, "cuda:1")).keys() == {"ada"}
-
-    until_done(look())
-    return found
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_a_notebook_on_the_second_gpu_has_its_memory(server: Server, given_away: GivenAway) -> None:
-    assert grown(server, "cuda:1", "cuda:1", given_away) == [0, 100]
-
-
-def test_where_the_first_gpu_is_busy_a_notebook_on_any_gpu_computes_on_the_other(
-    two_gpus: FakeGpus, server: Server, given_away: GivenAway
-) -> None:
-    two_gpus.say(card(0), f"process {os.getppid()} {3 * GIB}", card(1))
-    assert grown(server, "auto", "cuda", given_away) == [0, 100]

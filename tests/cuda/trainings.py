@@ -44,14 +44,14 @@ class Training:
 
         looked_at.register_forward_hook(watch)
         self._optimizer = torch.optim.Adam(self._net.parameters())
-        self._x = torch.randn(16, 3, 32, 32).cuda()
-        self._y = torch.randint(0, 10, (16,)).cuda()
+        self._batch = torch.randn(16, 3, 32, 32).cuda(), torch.randint(0, 10, (16,)).cuda()
         self._losses: list[str] = []
 
     def run(self, count: int) -> None:
+        x, y = self._batch
         for _ in range(count):
             self._optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(self._model(self._x), self._y)
+            loss = nn.functional.cross_entropy(self._model(x), y)
             loss.backward()
             self._optimizer.step()
             self._losses.append(loss.item().hex())

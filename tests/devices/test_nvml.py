@@ -26,10 +26,6 @@ SLICED = (
 )
 
 
-def names() -> list[str]:
-    return [gpu.name for gpu in nvml.gpus()]
-
-
 def test_the_capacity_of_a_card_excludes_the_reserve_of_the_driver(gpus: FakeGpus) -> None:
     gpus.say(CARD)
     (gpu,) = nvml.gpus()
@@ -42,21 +38,26 @@ def test_an_old_driver_does_not_tell_its_reserve(gpus: FakeGpus) -> None:
     assert nvml.usage("GPU-a") == Usage(GIB, {})
 
 
-def test_a_card_in_mig_mode_is_its_slices(gpus: FakeGpus) -> None:
+@pytest.mark.parametrize(
+    ("said", "names"),
+    [
+        ([CARD, *SLICED], ["cuda:0", "cuda:1:0", "cuda:1:2"]),
+        ([*SLICED[:2], CARD], ["cuda:1"]),
+        ([CARD, "fail nvmlDeviceGetMigMode 3"], ["cuda:0"]),
+    ],
+    ids=["slices", "MIG without slices", "no MIG"],
+)
+def test_a_card_in_mig_mode_is_its_slices(
+    gpus: FakeGpus, said: list[str], names: list[str]
+) -> None:
+    gpus.say(*said)
+    assert [gpu.name for gpu in nvml.gpus()] == names
+
+
+def test_a_slice_is_told_with_its_own_capacity_and_its_card(gpus: FakeGpus) -> None:
     gpus.say(CARD, *SLICED)
-    assert names() == ["cuda:0", "cuda:1:0", "cuda:1:2"]
     last = nvml.gpus()[-1]
     assert (last.uuid, last.capacity_bytes, last.card) == ("MIG-2", 19 * GIB, 1)
-
-
-def test_a_card_in_mig_mode_without_slices_is_nothing(gpus: FakeGpus) -> None:
-    gpus.say(*SLICED[:2], CARD)
-    assert names() == ["cuda:1"]
-
-
-def test_a_card_that_does_not_know_mig_is_whole(gpus: FakeGpus) -> None:
-    gpus.say(CARD, "fail nvmlDeviceGetMigMode 3")
-    assert names() == ["cuda:0"]
 
 
 def test_without_a_driver_there_is_no_gpu(gpus: FakeGpus) -> None:
@@ -87,27 +88,26 @@ def test_a_call_that_fails_is_no_gpu_and_no_error(gpus: FakeGpus, call: str) -> 
 # --- processes that have its memory ---------------------------------------------------------------
 
 
-def test_processes_are_told_with_their_memory(gpus: FakeGpus) -> None:
-    gpus.say(CARD, f"process 11 {GIB}", f"process 12 {2 * GIB}")
-    assert nvml.usage("GPU-a") == Usage(3 * GIB, {11: GIB, 12: 2 * GIB})
-    assert nvml.process_bytes("GPU-a", 12) == 2 * GIB
-    assert nvml.process_bytes("GPU-a", 13) is None
+LISTS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v3")
 
 
-def test_a_process_that_computes_and_draws_counts_once(gpus: FakeGpus) -> None:
-    gpus.say(CARD, f"process 11 {GIB}", f"graphics 11 {GIB}", "graphics 12 5", f"used {GIB + 5}")
-    assert nvml.usage("GPU-a") == Usage(GIB + 5, {11: GIB, 12: 5})
-
-
-def test_a_driver_that_tells_no_bytes_tells_the_processes(gpus: FakeGpus) -> None:
-    gpus.say(CARD, "process 11 -1", f"used {3 * GIB}")
-    assert nvml.usage("GPU-a") == Usage(3 * GIB, {11: None})
-
-
-def test_a_driver_that_lists_no_processes_tells_what_is_used(gpus: FakeGpus) -> None:
-    lists = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v3")
-    gpus.say(CARD, "process 11 7", *(f"fail {name} 3" for name in lists))
-    assert nvml.usage("GPU-a") == Usage(7, {})
+@pytest.mark.parametrize(
+    ("said", "usage"),
+    [
+        ([f"process 11 {GIB}", "process 12 5"], Usage(GIB + 5, {11: GIB, 12: 5})),
+        (
+            ["process 11 7", "graphics 11 7", "graphics 12 5", "used 12"],
+            Usage(12, {11: 7, 12: 5}),
+        ),
+        (["process 11 -1", "used 3"], Usage(3, {11: None})),
+        (["process 11 7", *(f"fail {name} 3" for name in LISTS)], Usage(7, {})),
+    ],
+    ids=["each", "one that computes and draws", "no bytes of a process", "no processes"],
+)
+def test_the_usage_is_what_the_driver_tells(gpus: FakeGpus, said: list[str], usage: Usage) -> None:
+    gpus.say(CARD, *said)
+    assert nvml.usage("GPU-a") == usage
+    assert nvml.process_bytes("GPU-a", 12) == usage.processes.get(12)
 
 
 def test_a_slice_tells_its_own_processes(gpus: FakeGpus) -> None:

@@ -22,9 +22,9 @@ from jupyter_gpushare.wire.messages import Hello
 
 from ..polling import comes
 from ..session.test_upgrade import BROKER, NEWER
-from .kernels import HOLDER, ITERATING, WAITER, holder, paged
-from .matrix import OF_A_BROKER, row
-from .scene import Party, Scene, trainer
+from .kernels import HOLDER, ITERATING, WAITER, holder, paged, pages_in, pages_out
+from .matrix import OF_A_BROKER, row, rows
+from .scene import Scene, trainer
 
 STRIKES = 5
 
@@ -40,6 +40,16 @@ def without_a_new_broker(scene: Scene) -> Iterator[None]:
     """No client can start a broker, since the test has the lock that one of them needs."""
     with open(Path(scene.settings.socket).with_suffix(".start"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def without_any(scene: Scene) -> Iterator[None]:
+    """The broker is killed, and none comes within the block."""
+    pid = scene.broker_pid
+    with without_a_new_broker(scene):
+        kill(pid)
+        assert comes(lambda: not psutil.pid_exists(pid))
         yield
 
 
@@ -115,7 +125,6 @@ def killed_of_a_stopped_holder(scene: Scene) -> float:
     assert scene.session("victim") is None
     victim.signal(signal.SIGCONT)
     assert comes(lambda: scene.session("victim") is not None)
-    victim.kill()
     return since
 
 
@@ -145,35 +154,23 @@ def killed_with_a_waiter(scene: Scene) -> float:
 
 @row("the broker is killed when it has asked a session to page out", OF_A_BROKER, is_quick=False)
 def killed_while_paging_out(scene: Scene) -> float:
-    pid = scene.broker_pid
-    victim = paged(scene)
-    victim.hear_until("page_out")
+    pid, victim = scene.broker_pid, paged(scene)
+    pages_out(scene, victim)
     since = kill(pid)
     victim.hear_until("page_out ended")
     scene.await_turn()
-    return came_back(scene, victim, since)
+    victim.say("a cell")
+    victim.hear_until("whole")  # nothing of what it had paged out is lost
+    return since
 
 
 @row("the broker is killed when it has asked a session to page in", OF_A_BROKER, is_quick=False)
 def killed_while_paging_in(scene: Scene) -> float:
-    victim = paged(scene)
-    victim.hear_until("page_out ended")
-    scene.await_state("victim", "paged_out")
-    pid = scene.broker_pid
-    victim.say("a cell")
-    victim.hear_until("page_in")
+    pid, victim = scene.broker_pid, paged(scene)
+    pages_in(scene, victim)
     since = kill(pid)
     scene.await_turn()
     victim.hear_until("whole")
-    victim.kill()
-    return since
-
-
-def came_back(scene: Scene, victim: Party, since: float) -> float:
-    """Nothing of what it had paged out is lost."""
-    victim.say("a cell")
-    victim.hear_until("whole")
-    victim.kill()
     return since
 
 
@@ -202,10 +199,9 @@ def upgraded(scene: Scene) -> float:
     has_turn = holder(scene)
     since = follow(scene, BROKER)
     scene.await_state("victim", "running")
-    turn = scene.take_turn_aside()
-    scene.await_state("ours", "waiting")
-    has_turn.say()
-    turn.join()
+    with scene.turn_meanwhile():
+        scene.await_state("ours", "waiting")
+        has_turn.say()
     return since
 
 
@@ -216,10 +212,9 @@ def upgraded(scene: Scene) -> float:
 )
 def killed_while_taking_over(scene: Scene) -> float:
     """It waits then for the sessions that had turns."""
-    turn = scene.take_turn_aside()
-    follow(scene, BROKER)
-    since = kill(scene.broker_pid)
-    turn.join()
+    with scene.turn_meanwhile():
+        follow(scene, BROKER)
+        since = kill(scene.broker_pid)
     scene.await_turn()
     return since
 
@@ -257,29 +252,24 @@ def newest(scene: Scene) -> int:
     return int(Path(scene.settings.socket).with_suffix(".lock").read_text())
 
 
-@row("the broker is ended in good order, five times in a row", OF_A_BROKER, is_quick=False)
-def ended_five_times(scene: Scene) -> float:
-    return strikes(scene, signal.SIGTERM)
-
-
-@row(
-    "the broker is killed five times in a row, as soon as ours has had a turn",
-    OF_A_BROKER,
-    is_quick=False,
-)
-def killed_five_times(scene: Scene) -> float:
-    return strikes(scene, signal.SIGKILL)
-
-
 def strikes(scene: Scene, how: signal.Signals) -> float:
     victim = scene.party(trainer("victim"))
     for _ in range(STRIKES):
         os.kill(scene.broker_pid, how)
-        since = time.monotonic()
-        scene.await_turn()
+        since = scene.await_turn()
     assert scene.is_right(victim)
-    victim.kill()
     return since
+
+
+rows(
+    strikes,
+    OF_A_BROKER,
+    ended_five_times=("the broker is ended in good order, five times in a row", signal.SIGTERM),
+    killed_five_times=(
+        "the broker is killed five times in a row, as soon as ours has had a turn",
+        signal.SIGKILL,
+    ),
+)
 
 
 @row("a kernel that has the turn is killed, and the broker at once", OF_A_BROKER, is_quick=False)
@@ -299,33 +289,28 @@ def killed_with_halves(scene: Scene) -> float:
         return kill(pid)
 
 
-@row("the broker is killed, and its lock is full of garbage", OF_A_BROKER, is_quick=False)
-def garbage_in_lock(scene: Scene) -> float:
-    return garbage_in(scene, ".lock")
-
-
-@row("the broker is killed, and its list of turns is full of garbage", OF_A_BROKER, is_quick=False)
-def garbage_in_list_of_turns(scene: Scene) -> float:
-    return garbage_in(scene, ".turns")
-
-
 def garbage_in(scene: Scene, suffix: str) -> float:
-    pid = scene.broker_pid
-    with without_a_new_broker(scene):
-        kill(pid)
-        assert comes(lambda: not psutil.pid_exists(pid))
+    with without_any(scene):
         garbage = random.Random(7).randbytes(1 << 16)
         Path(scene.settings.socket).with_suffix(suffix).write_bytes(garbage)
         return time.monotonic()
 
 
+rows(
+    garbage_in,
+    OF_A_BROKER,
+    garbage_in_lock=("the broker is killed, and its lock is full of garbage", ".lock"),
+    garbage_in_list_of_turns=(
+        "the broker is killed, and its list of turns is full of garbage",
+        ".turns",
+    ),
+)
+
+
 @row("the broker is killed while its accounts are garbage", OF_A_BROKER, is_quick=False)
 def garbage_in_accounts(scene: Scene) -> float:
     """It says so, and grants turns. The next one after they were removed keeps accounts again."""
-    pid = scene.broker_pid
-    with without_a_new_broker(scene):
-        kill(pid)
-        assert comes(lambda: not psutil.pid_exists(pid))
+    with without_any(scene):
         files = [*Path(scene.settings.accounts).parent.glob("accounts.sqlite*")]
         for file in files:
             file.write_bytes(b"garbage" * 1000)
@@ -368,10 +353,8 @@ def takes_turns(scene: Scene, seconds: float) -> float:
 )
 def directory_for_socket(scene: Scene) -> float:
     """No process can start one meanwhile; all try on."""
-    pid, path = scene.broker_pid, Path(scene.settings.socket)
-    with without_a_new_broker(scene):
-        kill(pid)
-        assert comes(lambda: not psutil.pid_exists(pid))
+    path = Path(scene.settings.socket)
+    with without_any(scene):
         path.unlink()
         path.mkdir()
     turn = scene.take_turn_aside()

@@ -7,13 +7,12 @@ import random
 import signal
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import pytest
 
 from jupyter_gpushare.settings import Settings
 
-from ..co_lanes import EPHEMERAL, Watch, begun, capacity, end_of, is_inside
+from ..co_lanes import EPHEMERAL, begun, capacity, end_of, is_inside
 from ..polling import until
 from .brokers import kill
 from .matrix import LEASE_SECONDS, OF_A_BROKER, OF_A_HANG, row
@@ -38,62 +37,48 @@ def set_room(monkeypatch: pytest.MonkeyPatch, size: int) -> int:
     return size
 
 
-class Pair(NamedTuple):
-    """The victim computes beside the neighbour."""
-
-    scene: Scene
-    victim: Party
-    watch: Watch
-
-    def await_inside(self, which: str) -> None:
-        """Until both are in an iteration, of which the victim's began first, or later."""
-        end = end_of(self.victim.pid, self.scene.look())
-        until(lambda: is_inside(self.watch.now(), end, which))
-
-
 @contextlib.contextmanager
-def pair(scene: Scene, before: str = "") -> Iterator[Pair]:
+def pair(scene: Scene, which: str = "elder", before: str = "") -> Iterator[Party]:
+    """The victim computes beside the neighbour: both are in an iteration, of which the victim's
+    began first, or later."""
     victim = scene.party(trainer("victim", before))
     with contextlib.closing(begun(scene.look)) as watch:
         scene.share_lane()
-        yield Pair(scene, victim, watch)
+        end = end_of(victim.pid, scene.look())
+        until(lambda: is_inside(watch.now(), end, which))
+        yield victim
     assert not watch.above, "both had more than the lane"
 
 
 @row("of two notebooks in a lane one is killed in its iteration, which began first")
 def elder_killed(scene: Scene, room: int) -> float:
-    with pair(scene) as both:
-        both.await_inside("elder")
-        return both.victim.kill()
+    with pair(scene) as victim:
+        return victim.kill()
 
 
 @row("of two notebooks in a lane one is killed in its iteration, which began later", is_quick=False)
 def younger_killed(scene: Scene, room: int) -> float:
-    with pair(scene) as both:
-        both.await_inside("younger")
-        return both.victim.kill()
+    with pair(scene, "younger") as victim:
+        return victim.kill()
 
 
 @row("of two notebooks in a lane one stands still in its iteration, and goes on", OF_A_HANG)
 def stopped(scene: Scene, room: int) -> float:
-    with pair(scene) as both:
-        both.await_inside("elder")
-        both.victim.signal(signal.SIGSTOP)
+    with pair(scene) as victim:
+        victim.signal(signal.SIGSTOP)
         time.sleep(2 * LEASE_SECONDS)
-        since = both.victim.signal(signal.SIGCONT)
+        since = victim.signal(signal.SIGCONT)
         scene.await_turn()
-        assert scene.is_right(both.victim)
-        both.victim.kill()
+        assert scene.is_right(victim)
         return since
 
 
 @row("of two notebooks in a lane one is killed that stands still in its iteration", is_quick=False)
 def killed_while_stopped(scene: Scene, room: int) -> float:
-    with pair(scene) as both:
-        both.await_inside("elder")
-        both.victim.signal(signal.SIGSTOP)
+    with pair(scene) as victim:
+        victim.signal(signal.SIGSTOP)
         time.sleep(2 * LEASE_SECONDS)
-        return both.victim.kill()
+        return victim.kill()
 
 
 FORKS = """
@@ -110,11 +95,10 @@ signal.signal(signal.SIGUSR1, fork)
 
 @row("of two notebooks in a lane one is killed; a child lives on, forked in its iteration")
 def forked(scene: Scene, room: int) -> float:
-    with pair(scene, FORKS) as both:
-        both.await_inside("elder")
-        both.victim.signal(signal.SIGUSR1)
-        assert scene.is_right(both.victim)
-        return both.victim.kill()
+    with pair(scene, before=FORKS) as victim:
+        victim.signal(signal.SIGUSR1)
+        assert scene.is_right(victim)
+        return victim.kill()
 
 
 # Its next forward has an eighth more than it ever had.
@@ -137,12 +121,11 @@ torch.nn.modules.module.register_module_forward_hook(let_go)
 
 @row("of two notebooks in a lane one needs more in some iterations than it ever did")
 def needs_more_than_it_said(scene: Scene, room_of_three: int) -> float:
-    with pair(scene, GROWS) as both:
-        both.await_inside("elder")
+    with pair(scene, before=GROWS) as victim:
         for _ in range(5):
-            both.victim.signal(signal.SIGUSR1)
-            assert scene.is_right(both.victim)
-        return both.victim.kill()
+            victim.signal(signal.SIGUSR1)
+            assert scene.is_right(victim)
+        return victim.kill()
 
 
 @row("the ledger of a lane is overwritten while two notebooks compute in it")
@@ -159,22 +142,18 @@ def noise_in_the_ledger(scene: Scene, room: int) -> float:
 
 @row("the broker is killed while two notebooks compute in one lane", OF_A_BROKER)
 def broker_killed(scene: Scene, room: int) -> float:
-    with pair(scene) as both:
-        both.await_inside("elder")
+    with pair(scene) as victim:
         since = kill(scene.broker_pid)
         scene.await_turn()
-        assert scene.is_right(both.victim)
-        both.victim.kill()
+        assert scene.is_right(victim)
         return since
 
 
 @row("a third notebook needs room that two in one lane have")
 def lane_shrinks(scene: Scene, room_of_three: int) -> float:
-    with pair(scene) as both:
+    with pair(scene) as victim:
         newcomer = scene.party(trainer("newcomer"))
         since = time.monotonic()
         assert scene.is_right(newcomer)
-        assert scene.is_right(both.victim)
-        newcomer.kill()
-        both.victim.kill()
+        assert scene.is_right(victim)
         return since

@@ -34,10 +34,15 @@ def matrix(pytestconfig: pytest.Config) -> Matrix:
 
 
 def pytest_terminal_summary(config: pytest.Config) -> None:
-    matrix = config.stash.get(MATRIX, Matrix())
     if file := config.getoption("reliability", None):
-        Path(file).write_text(matrix.document())
-        matrix.show()
+        page = Path(file)
+        page.write_text(config.stash.get(MATRIX, Matrix()).document() + written_by_hand(page))
+
+
+def written_by_hand(page: Path) -> str:
+    """Return what follows the table: all from the first heading of a section on."""
+    _, *section = page.read_text().partition("\n## ") if page.exists() else ("",)
+    return "".join(section)
 
 
 @pytest.fixture(scope="session")

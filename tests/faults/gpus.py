@@ -24,7 +24,6 @@ CAPACITY = 32 * CHUNK
 CARD = f"gpu GPU-a {CAPACITY} 0 NVIDIA H200"
 STRANGER = os.getppid()  # a process without sharing
 GPU_IS_LOST = 15  # of nvml.h
-UNKNOWN = 999  # of cuda.h
 Trainings = Callable[[str], Notebook]
 
 # One iteration in which the nth call of the driver fails; returns whether there were that many.
@@ -34,7 +33,7 @@ driver = ctypes.CDLL("libcuda.so.1")
 fail, has_failed = driver._ZN11fake_driver4failEmi, driver._ZN11fake_driver10has_failedEv
 fail.argtypes, has_failed.restype = (ctypes.c_size_t, ctypes.c_int), ctypes.c_bool
 def iterate_with_failure(nth):
-    fail(nth, 999)
+    fail(nth, 999)  # CUDA_ERROR_UNKNOWN
     try:
         iterate(1)
     except (AssertionError, RuntimeError, MemoryError):
@@ -111,8 +110,7 @@ def vanished(scene: Scene, trainings: Trainings, gpu: FakeGpus) -> float:
     """Present sessions continue; a broker that starts meanwhile has no such device."""
     ada, bob = both(trainings)
     gpu.say(f"fail nvmlDeviceGetHandleByUUID {GPU_IS_LOST}", CARD)
-    since = time.monotonic()
-    scene.await_turn()
+    since = scene.await_turn()
     train_together(ada, bob)
     gpu.say(CARD)
     are_well_and_leave(ada, bob)

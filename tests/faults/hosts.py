@@ -35,34 +35,28 @@ DEAF_SECONDS = 10.0  # time for which we talk to a broker without reading its me
 
 
 @row("each first part of a message comes, and no more")
-def half_a_message(scene: Scene) -> float:
-    since = time.monotonic()
+def half_a_message(scene: Scene) -> None:
     for length in range(len(HELLO)):
         with scene.connect() as connection:
             connection.sendall(HELLO[:length])
-    return since
 
 
 @row("garbage comes, on 300 connections")
-def garbage(scene: Scene) -> float:
+def garbage(scene: Scene) -> None:
     chance = random.Random(7)
-    since = time.monotonic()
     for number in range(300):
         with scene.connect() as connection, contextlib.suppress(OSError):
             body = chance.randbytes(chance.randrange(1, 4096))
             length = len(body).to_bytes(framing.HEADER_BYTES, "big")
             connection.sendall((HELLO, b"")[number % 2] + (length, b"")[number % 3 == 0] + body)
-    return since
 
 
 @row("a message of 1 GB is announced, and begins")
-def huge_message(scene: Scene) -> float:
-    since = time.monotonic()
+def huge_message(scene: Scene) -> None:
     with scene.connect() as connection, contextlib.suppress(ConnectionError):
         connection.sendall((1 << 30).to_bytes(framing.HEADER_BYTES, "big") + bytes(1 << 20))
         while connection.recv(1 << 16):
             pass
-    return since
 
 
 @row(f"{MANY:,} connections are opened that say nothing; a user may have 1,000", is_quick=False)
@@ -75,57 +69,46 @@ def many_connections(scene: Scene) -> float:
         opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         for _ in range(MANY):
             opened.enter_context(scene.connect())
-        since = time.monotonic()
-        scene.await_turn()
-    return since
+        return scene.await_turn()
 
 
 @row("a client never reads what it asks for")
-def deaf_client(scene: Scene) -> float:
-    since = time.monotonic()
+def deaf_client(scene: Scene) -> None:
     with scene.connect() as connection:
         connection.sendall(HELLO)
         connection.settimeout(DEAF_SECONDS)
         with contextlib.suppress(ConnectionError):
             while True:
                 connection.sendall(framing.encode(m.Look()))
-    return since
 
 
 @row("a client opens and closes sessions in a loop, 300 times", is_quick=False)
-def opens_and_closes(scene: Scene) -> float:
+def opens_and_closes(scene: Scene) -> None:
     demand = m.Demand(1000, 1000, measured=True)
-    since, turn = time.monotonic(), scene.take_turn_aside()
-    for number in range(300):
-        with Client.connect(scene.settings, "loop") as client:
-            client.send(m.Open(f"loop{number % 7}", "loop", device="host", demand=demand))
-            client.send(m.Request(1))
-    turn.join()
-    return since
+    with scene.turn_meanwhile():
+        for number in range(300):
+            with Client.connect(scene.settings, "loop") as client:
+                client.send(m.Open(f"loop{number % 7}", "loop", device="host", demand=demand))
+                client.send(m.Request(1))
 
 
 @row("a client opens sessions that rest in a loop, 300 times on one connection")
-def rests_and_rests(scene: Scene) -> float:
-    since, turn = time.monotonic(), scene.take_turn_aside()
-    with Client.connect(scene.settings, "loop") as client:
+def rests_and_rests(scene: Scene) -> None:
+    with scene.turn_meanwhile(), Client.connect(scene.settings, "loop") as client:
         for number in range(300):
             client.ask(m.Open(f"rest{number}", "rest", device="host"))
             client.send(m.Rests(0))
         assert [view.id for view in client.look().devices[0].resting] == ["rest299"]
-    turn.join()
-    return since
 
 
 @row("clients say that they have turns which no broker has granted, 50 times")
-def claims_turns(scene: Scene) -> float:
-    since, turn = time.monotonic(), scene.take_turn_aside()
-    for number in range(50):
-        with Client.connect(scene.settings, "claims") as client:
-            client.ask(m.Open(f"claim{number}", "claims", device="host", turn=1, holding=True))
-            views = {view.id: view for view in client.look().devices[0].sessions}
-            assert views[f"claim{number}"].state == "idle"
-    turn.join()
-    return since
+def claims_turns(scene: Scene) -> None:
+    with scene.turn_meanwhile():
+        for number in range(50):
+            with Client.connect(scene.settings, "claims") as client:
+                client.ask(m.Open(f"claim{number}", "claims", device="host", turn=1, holding=True))
+                views = {view.id: view for view in client.look().devices[0].sessions}
+                assert views[f"claim{number}"].state == "idle"
 
 
 @row("the broker has no descriptor left, and has some again", is_quick=False)
@@ -139,9 +122,8 @@ def no_descriptors(scene: Scene) -> float:
             opened.enter_context(scene.connect())
         scene.await_turn()
         late = scene.party(LATE)
-    since, turn = time.monotonic(), scene.take_turn_aside()
-    late.hear_until("served")
-    turn.join()
+    with scene.turn_meanwhile() as since:
+        late.hear_until("served")
     return since
 
 
@@ -154,11 +136,9 @@ print("served", flush=True)
 
 
 @row("the socket's file is removed", OF_A_BROKER)
-def socket_removed(scene: Scene) -> float:
+def socket_removed(scene: Scene) -> None:
     Path(scene.settings.socket).unlink()
-    since = time.monotonic()
     scene.look()
-    return since
 
 
 @row("the socket's directory is removed with all that is in it", OF_A_BROKER, is_quick=False)
@@ -194,14 +174,12 @@ def directory_unreadable(scene: Scene) -> float:
 
 
 @row("clients speak protocols that there are not", is_quick=False)
-def odd_protocols(scene: Scene) -> float:
-    since = time.monotonic()
+def odd_protocols(scene: Scene) -> None:
     for number in (-1, 0, 2, 1 << 62):
         with scene.connect() as connection:
             connection.sendall(framing.encode(m.Hello(number)))
             connection.settimeout(DEAF_SECONDS)
             assert b"protocol" in connection.recv(1 << 16)
-    return since
 
 
 IMPOSSIBLE = [
@@ -228,28 +206,27 @@ IMPOSSIBLE = [
 
 
 @row("clients say what cannot be, with a session and without one, in each word", is_quick=False)
-def impossible_words(scene: Scene) -> float:
-    since, turn = time.monotonic(), scene.take_turn_aside()
-    for number, word in enumerate(2 * IMPOSSIBLE):
-        with Client.connect(scene.settings, "odd") as client, contextlib.suppress(GpuShareError):
-            if number < len(IMPOSSIBLE):
-                client.ask(m.Open("odd", "odd", device="host"))
-            client.send(word)
-            client.look()
-    turn.join()
-    return since
+def impossible_words(scene: Scene) -> None:
+    with scene.turn_meanwhile():
+        for number, word in enumerate(2 * IMPOSSIBLE):
+            with (
+                Client.connect(scene.settings, "odd") as client,
+                contextlib.suppress(GpuShareError),
+            ):
+                if number < len(IMPOSSIBLE):
+                    client.ask(m.Open("odd", "odd", device="host"))
+                client.send(word)
+                client.look()
 
 
 @row("a client opens the sessions of others by their ids, 100 times", is_quick=False)
-def stolen_ids(scene: Scene) -> float:
-    since, turn = time.monotonic(), scene.take_turn_aside()
-    ids = [view.id for view in scene.look().devices[0].sessions]
-    for number in range(100):
-        secret = "" if number % 2 else "0" * m.KEY_LENGTH
-        with Client.connect(scene.settings, "thief") as client, pytest.raises(GpuShareError):
-            client.ask(m.Open(ids[number % len(ids)], "thief", device="host", secret=secret))
-    turn.join()
-    return since
+def stolen_ids(scene: Scene) -> None:
+    with scene.turn_meanwhile():
+        ids = [view.id for view in scene.look().devices[0].sessions]
+        for number in range(100):
+            secret = "" if number % 2 else "0" * m.KEY_LENGTH
+            with Client.connect(scene.settings, "thief") as client, pytest.raises(GpuShareError):
+                client.ask(m.Open(ids[number % len(ids)], "thief", device="host", secret=secret))
 
 
 @row("forged handoff messages come into each handoff slot, 100 times", is_quick=False)
@@ -257,15 +234,18 @@ def forged_handoff_tokens(scene: Scene) -> float:
     """They give no session a turn."""
     names = handoff_slots(view.pid for view in scene.look().devices[0].sessions)
     assert len(names) >= 2
-    since, turn = time.monotonic(), scene.take_turn_aside()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as forger:
+    forged = m.Grant(1, 1, 1 << 40, 1)
+    with (
+        scene.turn_meanwhile() as since,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as forger,
+    ):
         forger.setblocking(False)
         for number, name in itertools.product(range(100), names):
-            handoff_token = write_handoff_token("0" * m.KEY_LENGTH, m.Grant(number, 1, 1 << 40, 1))
+            grant = msgspec.structs.replace(forged, turn=number)
+            handoff_token = write_handoff_token("0" * m.KEY_LENGTH, grant)
             for said in (handoff_token, "", "x" * 500, f"{number} 1 0 1 0"):
                 with contextlib.suppress(OSError):
                     forger.sendto(said.encode(), f"\0{name}")
-    turn.join()
     return since
 
 
@@ -278,20 +258,18 @@ def handoff_slots(pids: Iterable[int]) -> list[str]:
 
 
 @row("clients claim hours of the device that they have never had, 30 times", is_quick=False)
-def forged_bills(scene: Scene) -> float:
-    since, turn = time.monotonic(), scene.take_turn_aside()
-    for number in range(30):
-        with Client.connect(scene.settings, "forger") as client:
-            demand = m.Demand(1000, 1000, measured=True)
-            opens = m.Open(f"bill{number}", "bill", device="host", demand=demand)
-            claims = {"device_seconds": 36e3, "waited_seconds": 36e3, "iterations": 1 << 40}
-            client.ask(msgspec.structs.replace(opens, **claims))
-    turn.join()
+def forged_bills(scene: Scene) -> None:
+    with scene.turn_meanwhile():
+        for number in range(30):
+            with Client.connect(scene.settings, "forger") as client:
+                demand = m.Demand(1000, 1000, measured=True)
+                opens = m.Open(f"bill{number}", "bill", device="host", demand=demand)
+                claims = {"device_seconds": 36e3, "waited_seconds": 36e3, "iterations": 1 << 40}
+                client.ask(msgspec.structs.replace(opens, **claims))
     with Client.connect(scene.settings, "tests") as client:
         accounts = client.ask(m.Account(0.0, time.time() + 3600))
     assert isinstance(accounts, m.Accounts)
     assert sum(account.device_seconds for account in accounts.rows) < 3600
-    return since
 
 
 @row("200 clients watch, and never read what they are told", is_quick=False)
@@ -301,8 +279,7 @@ def deaf_watchers(scene: Scene) -> float:
             opened.enter_context(connection := scene.connect())
             connection.sendall(HELLO + framing.encode(m.Watch(0.01)))
         for _ in range(20):
-            since = time.monotonic()
-            scene.await_turn()
+            since = scene.await_turn()
     return since
 
 
@@ -322,8 +299,7 @@ def flood(scene: Scene) -> float:
     since = time.monotonic()
     with Client.connect(scene.settings, "flood") as client, contextlib.suppress(ConnectionLost):
         client.ask(m.Open("flood", "flood", device="host"))
-        turn = scene.take_turn_aside()
-        while time.monotonic() < since + 2.0:
-            client.send(*(100 * [m.Busy(True), m.Busy(False)]))
-        turn.join()
+        with scene.turn_meanwhile():
+            while time.monotonic() < since + 2.0:
+                client.send(*(100 * [m.Busy(True), m.Busy(False)]))
     return since

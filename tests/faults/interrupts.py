@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 
 from ..polling import comes
-from .kernels import PAGED, WINDOW_SECONDS, holder, paged
-from .matrix import OF_A_BROKER, row
+from .kernels import PAGED, WINDOW_SECONDS, holder, paged, pages_in, pages_out
+from .matrix import OF_A_BROKER, row, rows
 from .scene import Party, Scene
 
 INTERRUPTS = 10  # at random moments of the interrupted phase
@@ -63,18 +63,17 @@ def interrupted_cells(scene: Scene, survive: str) -> float:
         assert victim.hear() == "whole"
     scene.await_state("victim", "idle")
     scene.await_turn()
-    victim.kill()
     return since
 
 
-@row("a kernel is interrupted while it computes, ten times", is_quick=False)
-def while_computing(scene: Scene) -> float:
-    return interrupted_cells(scene, "")
-
-
-@row("a kernel is interrupted while what survives is promoted, ten times", is_quick=False)
-def while_promoting(scene: Scene) -> float:
-    return interrupted_cells(scene, SURVIVE)
+rows(
+    interrupted_cells,
+    while_computing=("a kernel is interrupted while it computes, ten times", ""),
+    while_promoting=(
+        "a kernel is interrupted while what survives is promoted, ten times",
+        SURVIVE,
+    ),
+)
 
 
 @row("a kernel that has the turn, and computes nothing, is interrupted")
@@ -131,11 +130,11 @@ CATCHES = PAGED.replace(
 )
 
 
-def interrupted_moves(scene: Scene, bring_to: Callable[[Scene, Party], None]) -> float:
-    """Three times: its memory is on its way at the moment that `bring_to` returns."""
+def interrupted_moves(scene: Scene, begins: Callable[[Scene, Party], None]) -> float:
+    """Three times: its memory is on its way at the moment that `begins` returns."""
     for _ in range(3):
         victim = paged(scene, CATCHES)
-        bring_to(scene, victim)
+        begins(scene, victim)
         time.sleep(random.uniform(0, WINDOW_SECONDS))
         since, turn = victim.signal(signal.SIGINT), scene.take_turn_aside()
         victim.hear_until("interrupted")
@@ -146,18 +145,11 @@ def interrupted_moves(scene: Scene, bring_to: Callable[[Scene, Party], None]) ->
     return since
 
 
-@row("a kernel is interrupted while its memory is paged out, three times", is_quick=False)
-def while_paging_out(scene: Scene) -> float:
-    return interrupted_moves(scene, lambda _, victim: victim.hear_until("page_out"))
-
-
-@row("a kernel is interrupted while its memory is paged in, three times", is_quick=False)
-def while_paging_in(scene: Scene) -> float:
-    return interrupted_moves(scene, begins_to_page_in)
-
-
-def begins_to_page_in(scene: Scene, victim: Party) -> None:
-    victim.hear_until("page_out ended")
-    scene.await_state("victim", "paged_out")
-    victim.say("a cell")
-    victim.hear_until("page_in")
+rows(
+    interrupted_moves,
+    while_paging_out=(
+        "a kernel is interrupted while its memory is paged out, three times",
+        pages_out,
+    ),
+    while_paging_in=("a kernel is interrupted while its memory is paged in, three times", pages_in),
+)

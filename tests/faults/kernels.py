@@ -7,6 +7,7 @@ import random
 import resource
 import signal
 import time
+from collections.abc import Callable
 
 from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.wire import framing
@@ -14,7 +15,7 @@ from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 
 from ..polling import comes
-from .matrix import LEASE_SECONDS, OF_A_HANG, row
+from .matrix import LEASE_SECONDS, OF_A_HANG, row, rows
 from .scene import Party, Scene, trainer
 
 KILLS = 3  # at random moments of the phase
@@ -109,44 +110,41 @@ def killed_holder(scene: Scene) -> float:
     return holder(scene).kill()
 
 
-@row("a kernel that has the turn is stopped, becomes overdue, and goes on", OF_A_HANG)
-def stopped_holder(scene: Scene) -> float:
+def overdue(scene: Scene) -> Party:
+    """It is stopped with the turn."""
     victim = holder(scene, ITERATING)
     victim.signal(signal.SIGSTOP)
     scene.await_state("victim", "overdue")
-    since = victim.signal(signal.SIGCONT)
+    return victim
+
+
+@row("a kernel that has the turn is stopped, becomes overdue, and goes on", OF_A_HANG)
+def stopped_holder(scene: Scene) -> float:
+    since = overdue(scene).signal(signal.SIGCONT)
     scene.await_turn()
-    victim.kill()
     return since
 
 
 @row("a kernel that is stopped with the turn is killed", is_quick=False)
 def killed_while_stopped(scene: Scene) -> float:
-    victim = holder(scene, ITERATING)
-    victim.signal(signal.SIGSTOP)
-    scene.await_state("victim", "overdue")
-    return victim.kill()
+    return overdue(scene).kill()
 
 
-@row("a kernel that waits for its turn is killed")
-def killed_waiter(scene: Scene) -> float:
-    has_turn = holder(scene)
-    waiter = scene.party(WAITER)
+def waiter_ends(scene: Scene, by: signal.Signals) -> float:
+    has_turn, waiter = holder(scene), scene.party(WAITER)
     scene.await_state("waiter", "waiting")
-    waiter.kill()
+    waiter.signal(by)
+    assert by is signal.SIGKILL or comes(lambda: scene.session("waiter") is None)
     has_turn.say()
     return time.monotonic()
 
 
-@row("a kernel that waits for its turn is interrupted")
-def interrupted_waiter(scene: Scene) -> float:
-    has_turn = holder(scene)
-    waiter = scene.party(WAITER)
-    scene.await_state("waiter", "waiting")
-    waiter.signal(signal.SIGINT)
-    assert comes(lambda: scene.session("waiter") is None)
-    has_turn.say()
-    return time.monotonic()
+rows(
+    waiter_ends,
+    is_quick=True,
+    killed_waiter=("a kernel that waits for its turn is killed", signal.SIGKILL),
+    interrupted_waiter=("a kernel that waits for its turn is interrupted", signal.SIGINT),
+)
 
 
 @row("a kernel is killed while it opens its session, at each message of that")
@@ -181,31 +179,42 @@ def killed_while_promoting(scene: Scene) -> float:
         assert comes(lambda: scene.session("victim") is None)  # the one before
         victim = scene.party(PROMOTES)
         victim.hear_until("promotes")
-        turn = scene.take_turn_aside()
-        since = killed_soon(victim)
-        turn.join()
+        with scene.turn_meanwhile():
+            since = killed_soon(victim)
     return since
 
 
-@row("a kernel is killed while its memory is paged out, three times", is_quick=False)
-def killed_while_paging_out(scene: Scene) -> float:
+def pages_out(scene: Scene, victim: Party) -> None:
+    """Bring it there, once it has been asked."""
+    victim.hear_until("page_out")
+
+
+def pages_in(scene: Scene, victim: Party) -> None:
+    victim.hear_until("page_out ended")
+    scene.await_state("victim", "paged_out")
+    victim.say("a cell")
+    victim.hear_until("page_in")
+
+
+def killed_while_paging(scene: Scene, begins: Callable[[Scene, Party], None]) -> float:
     for _ in range(KILLS):
         victim = paged(scene)
-        victim.hear_until("page_out")
+        begins(scene, victim)
         since = killed_soon(victim)
     return since
 
 
-@row("a kernel is killed while its memory is paged in, three times", is_quick=False)
-def killed_while_paging_in(scene: Scene) -> float:
-    for _ in range(KILLS):
-        victim = paged(scene)
-        victim.hear_until("page_out ended")
-        scene.await_state("victim", "paged_out")
-        victim.say("a cell")
-        victim.hear_until("page_in")
-        since = killed_soon(victim)
-    return since
+rows(
+    killed_while_paging,
+    killed_while_paging_out=(
+        "a kernel is killed while its memory is paged out, three times",
+        pages_out,
+    ),
+    killed_while_paging_in=(
+        "a kernel is killed while its memory is paged in, three times",
+        pages_in,
+    ),
+)
 
 
 @row(
@@ -216,13 +225,10 @@ def disk_full(scene: Scene) -> float:
     limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (8 << 20, 8 << 20))\n"
     victim = paged(scene, limit + PAGED)
     victim.hear_until("page_out ended")
-    view = scene.session("victim")
-    assert view is not None
-    assert view.paged_out_bytes == 0
+    assert scene.await_state("victim", "idle").paged_out_bytes == 0
     victim.say("a cell")
     assert victim.hear() == "whole"
-    victim.kill()
-    return time.monotonic()
+    return victim.kill()
 
 
 def paged(scene: Scene, program: str = PAGED) -> Party:
@@ -254,30 +260,31 @@ def killed_soon(victim: Party) -> float:
     return victim.kill()
 
 
-@row(
-    "a kernel that has the turn is killed; a child of it, forked by Python, lives on",
-    is_quick=False,
+def with_child(scene: Scene, begins: str) -> float:
+    """A kernel that has the turn, and has started a child since, is killed."""
+    lines = "".join(f"    {line}\n" for line in begins.splitlines())
+    return holder(scene, HOLDER.replace('    print("holds"', f'{lines}    print("holds"')).kill()
+
+
+rows(
+    with_child,
+    forked=(
+        "a kernel that has the turn is killed; a child of it, forked by Python, lives on",
+        "if os.fork() == 0:" + CHILD_READS,
+    ),
+    forked_and_executed=(
+        "a kernel that has the turn is killed; a program that it started lives on",
+        "import subprocess\nsubprocess.Popen(['cat'], close_fds=False)\n",
+    ),
 )
-def forked(scene: Scene) -> float:
-    return holder(scene, with_child("if os.fork() == 0:" + CHILD_READS)).kill()
-
-
-@row("a kernel that has the turn is killed; a child of it, forked by C, lives on")
-def forked_by_c(scene: Scene) -> float:
-    fork = "import ctypes\nif ctypes.PyDLL(None).fork() == 0:" + CHILD_READS
-    return holder(scene, with_child(fork)).kill()
-
-
-@row("a kernel that has the turn is killed; a program that it started lives on", is_quick=False)
-def forked_and_executed(scene: Scene) -> float:
-    start = "import subprocess\nsubprocess.Popen(['cat'], close_fds=False)\n"
-    return holder(scene, with_child(start)).kill()
-
-
-def with_child(fork: str) -> str:
-    """HOLDER, which forks once it has the turn."""
-    lines = "".join(f"    {line}\n" for line in fork.splitlines())
-    return HOLDER.replace('    print("holds"', f'{lines}    print("holds"')
+rows(
+    with_child,
+    is_quick=True,
+    forked_by_c=(
+        "a kernel that has the turn is killed; a child of it, forked by C, lives on",
+        "import ctypes\nif ctypes.PyDLL(None).fork() == 0:" + CHILD_READS,
+    ),
+)
 
 
 @row("a kernel that has the turn crashes (SIGSEGV)")
@@ -299,7 +306,6 @@ def executed(scene: Scene) -> float:
     since = time.monotonic()
     assert comes(lambda: scene.session("victim") is None)
     scene.await_turn()
-    victim.kill()
     return since
 
 
@@ -319,17 +325,15 @@ def works_between_rounds(scene: Scene, work: str) -> float:
     program = trainer("victim", before).replace("rounds += 1", "rounds += 1\n        work()")
     victim = scene.party(program)
     for _ in range(KILLS):
-        since = time.monotonic()
-        scene.await_turn()
+        since = scene.await_turn()
         assert scene.is_right(victim)
-    victim.kill()
     return since
 
 
-@row("an iteration of a kernel fails for want of memory, again and again", is_quick=False)
-def iterations_fail(scene: Scene) -> float:
-    return works_between_rounds(
-        scene,
+rows(
+    works_between_rounds,
+    iterations_fail=(
+        "an iteration of a kernel fails for want of memory, again and again",
         """
 try:
     frozen(torch.ones(64, 64)).sum().backward()
@@ -338,20 +342,17 @@ try:
 except RuntimeError:
     frozen.zero_grad()
 """,
-    )
-
-
-@row("children of a kernel compute and end, while it has the turn", is_quick=False)
-def children_compute(scene: Scene) -> float:
-    return works_between_rounds(
-        scene,
+    ),
+    children_compute=(
+        "children of a kernel compute and end, while it has the turn",
         """
 if (child := os.fork()) == 0:
     frozen(torch.ones(64, 64)).sum().backward()
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 """,
-    )
+    ),
+)
 
 
 @row("the connections of a kernel to the broker break, again and again")
@@ -381,10 +382,8 @@ def no_descriptor_left(scene: Scene) -> float:
     os.kill(scene.broker_pid, signal.SIGKILL)
     scene.await_turn()
     resource.prlimit(victim.pid, resource.RLIMIT_NOFILE, most)
-    since = time.monotonic()
-    scene.await_turn()
+    since = scene.await_turn()
     assert scene.is_right(victim)
-    victim.kill()
     return since
 
 
@@ -412,7 +411,6 @@ def stopped_thrice(scene: Scene) -> float:
         since = victim.signal(signal.SIGCONT)
         scene.await_turn()
     assert scene.is_right(victim)
-    victim.kill()
     return since
 
 
@@ -420,12 +418,8 @@ def stopped_thrice(scene: Scene) -> float:
 def switched(scene: Scene) -> float:
     """Nothing of it is left there: descriptors and threads are as after the first time, once
     Python has collected its garbage."""
-    victim = scene.party(SWITCHES)
-    victim.hear_until("as before")
-    since = time.monotonic()
-    scene.await_turn()
-    victim.kill()
-    return since
+    scene.party(SWITCHES).hear_until("as before")
+    return scene.await_turn()
 
 
 SWITCHES = """

@@ -5,16 +5,13 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
-from typing import NamedTuple
-
-from rich.console import Console
-from rich.table import Table
+from typing import Any, NamedTuple
 
 LEASE_SECONDS = 0.3  # in these rows; a user's is longer
 OF_A_CRASH = 1.0
 OF_A_HANG = LEASE_SECONDS + 1.0
 OF_A_BROKER = 2.0
-Fault = Callable[..., float]
+Fault = Callable[..., float | None]
 
 HEAD = """# Reliability
 
@@ -46,33 +43,41 @@ def load() -> float:
 
 class Row(NamedTuple):
     """`happens` breaks something in a Scene, and returns the moment (time.monotonic) from which on
-    the lane should be granted again, within `within` seconds on a machine that is not overloaded.
-    Its further parameters are fixtures, which are there before the scene begins."""
+    the lane should be granted again, within `within` seconds on a machine that is not overloaded;
+    None: since it began. After the scene it takes what is `given`. Its further parameters are
+    fixtures, which are there before the scene begins."""
 
     breaks: str
     happens: Fault
     within: float
     is_quick: bool
-    loses: str  # the known loss; empty: nothing
+    name: str
+    given: tuple[Any, ...] = ()
 
     @property
     def fixtures(self) -> list[str]:
-        return list(inspect.signature(self.happens).parameters)[1:]
+        return list(inspect.signature(self.happens).parameters)[1 + len(self.given) :]
 
 
 ROWS: list[Row] = []
 
 
-def row(
-    breaks: str, within: float = OF_A_CRASH, is_quick: bool = True, loses: str = ""
-) -> Callable[[Fault], Fault]:
+def row(breaks: str, within: float = OF_A_CRASH, is_quick: bool = True) -> Callable[[Fault], Fault]:
     """The decorated function is a row of the matrix."""
 
     def entered(happens: Fault) -> Fault:
-        ROWS.append(Row(breaks, happens, within, is_quick, loses))
+        ROWS.append(Row(breaks, happens, within, is_quick, happens.__name__))
         return happens
 
     return entered
+
+
+def rows(
+    happens: Fault, within: float = OF_A_CRASH, is_quick: bool = False, **of: tuple[str, Any]
+) -> None:
+    """Rows that differ in what is given to `happens`; each has a name, and tells what breaks."""
+    for name, (breaks, given) in of.items():
+        ROWS.append(Row(breaks, happens, within, is_quick, name, (given,)))
 
 
 class Outcome(NamedTuple):
@@ -106,13 +111,6 @@ class Matrix:
         self.outcomes: list[Outcome] = []
         self.untried: list[tuple[Row, str]] = []  # with the reasons
 
-    def table(self) -> Table:
-        columns = ("what breaks", "lost", "s to recover", "promised", "load")
-        table = Table(*columns, title="fault matrix")
-        for outcome in self.outcomes:
-            table.add_row(*outcome.cells())
-        return table
-
     def document(self) -> str:
         losing = sum(bool(outcome.lost) for outcome in self.outcomes)
         late = sum(outcome.is_late for outcome in self.outcomes)
@@ -125,6 +123,3 @@ class Matrix:
             untried=untried,
         )
         return head + "".join(f"| {' | '.join(each.cells())} |\n" for each in self.outcomes)
-
-    def show(self) -> None:
-        Console(width=120).print(self.table())

@@ -28,16 +28,12 @@ resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 @row("a kernel has no addresses left for the lane (RLIMIT_AS)", is_quick=False)
-def no_room_for_a_lane(scene: Scene) -> float:
+def no_room_for_a_lane(scene: Scene) -> None:
     """It trains outside of the lane."""
-    since = time.monotonic()
     victim = scene.party(trainer("victim", NO_LANE))
-    turn = scene.take_turn_aside()
+    with scene.turn_meanwhile():
+        assert scene.is_right(victim)
     assert scene.is_right(victim)
-    turn.join()
-    assert scene.is_right(victim)
-    victim.kill()
-    return since
 
 
 NO_FILE = """
@@ -69,8 +65,7 @@ def no_broker_memory(scene: Scene) -> float:
             with contextlib.suppress(OSError):
                 opened.enter_context(connection := scene.connect())
                 connection.sendall(HELLO)
-        since = time.monotonic()
-        scene.await_turn()
+        since = scene.await_turn()
         with contextlib.suppress(ProcessLookupError):
             resource.prlimit(pid, resource.RLIMIT_AS, (hard, hard))
     return since
@@ -90,6 +85,4 @@ def no_page_directory(scene: Scene) -> float:
     finally:
         directory.unlink()
         directory.with_suffix(".away").rename(directory)
-    since = time.monotonic()
-    victim.kill()
-    return since
+    return time.monotonic()

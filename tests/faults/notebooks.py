@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
-from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.settings import Settings, as_environment
 from jupyter_gpushare.wire.launch import try_connect
 
 from ..polling import comes
@@ -80,9 +80,8 @@ def restarted_holder(scene: Scene, kernels: Kernels) -> float:
     notebook = kernels("victim")
     notebook.start(HOLDS)
     scene.await_state("victim", "running")
-    turn = scene.take_turn_aside()
-    since = restart(notebook)
-    turn.join()
+    with scene.turn_meanwhile():
+        since = restart(notebook)
     shares_again(notebook)
     return since
 
@@ -95,9 +94,8 @@ def restarted_waiter(scene: Scene, kernels: Kernels) -> float:
     scene.await_state("waiter", "waiting")
     restart(notebook)
     assert comes(lambda: scene.session("waiter") is None)
-    since, turn = time.monotonic(), scene.take_turn_aside()
-    has_turn.say()
-    turn.join()
+    with scene.turn_meanwhile() as since:
+        has_turn.say()
     shares_again(notebook)
     return since
 
@@ -105,13 +103,13 @@ def restarted_waiter(scene: Scene, kernels: Kernels) -> float:
 class Server:
     """A Jupyter server with the extension, which has started the broker."""
 
-    def __init__(self, home: Path, socket: Path) -> None:
+    def __init__(self, home: Path, settings: Settings) -> None:
         spec = home / "data" / "kernels" / "outlives"
         spec.mkdir(parents=True)
         (spec / "kernel.json").write_text(json.dumps(OUTLIVES))
         self._runtime = home / "runtime"
         places = {"DATA_DIR": "data", "RUNTIME_DIR": "runtime", "CONFIG_DIR": "config"}
-        environment = {f"JUPYTER_{name}": str(home / place) for name, place in places.items()}
+        own = {f"JUPYTER_{name}": str(home / place) for name, place in places.items()}
         arguments = [
             *("--no-browser", "--allow-root", "--ip=127.0.0.1", "--port=0"),
             f"--IdentityProvider.token={TOKEN}",
@@ -120,10 +118,10 @@ class Server:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "jupyter_server", *arguments],
             cwd=home,
-            env={**os.environ, **environment, "HOME": str(home)},
+            env={**os.environ, **as_environment(settings), **own, "HOME": str(home)},
             stderr=subprocess.DEVNULL,
         )
-        self._socket = socket
+        self._socket = Path(settings.socket)
 
     def serves(self) -> bool:
         """So does its broker."""
@@ -132,10 +130,14 @@ class Server:
         connection.close()
         return any(self._runtime.glob("jpserver-*.json"))
 
+    @property
+    def url(self) -> str:
+        told = json.loads(next(self._runtime.glob("jpserver-*.json")).read_text())
+        return str(told["url"])
+
     def kernel(self) -> BlockingKernelClient:
         """A kernel that the server has started."""
-        told = json.loads(next(self._runtime.glob("jpserver-*.json")).read_text())
-        request = Request(f"{told['url']}api/kernels", b'{"name": "outlives"}')
+        request = Request(f"{self.url}api/kernels", b'{"name": "outlives"}')
         request.add_header("Authorization", f"token {TOKEN}")
         with urlopen(request) as answer:
             kernel = json.load(answer)["id"]
@@ -157,7 +159,7 @@ class Server:
 
 @pytest.fixture
 def server(settings: Settings, tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path, Path(settings.socket))
+    server = Server(tmp_path, settings)
     assert comes(server.serves, BIRTH_SECONDS)
     yield server
     server.kill()

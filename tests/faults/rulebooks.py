@@ -16,10 +16,11 @@ from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 
 from ..polling import comes
-from .matrix import row
+from .matrix import row, rows
 from .scene import Scene
 
 GIB = 1 << 30
+Wrong = Callable[[Path], str]
 RULES = """
 [groups.physics]
 members = ["ann"]
@@ -39,9 +40,9 @@ def rules(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return file
 
 
-def goes_wrong(scene: Scene, rules: Path, wrong: Callable[[], object], said: str) -> float:
+def goes_wrong(scene: Scene, wrong: Wrong, rules: Path) -> float:
     """The rules before it stay in force, and the next ones that are right come into force."""
-    wrong()
+    said = wrong(rules)
     assert comes(lambda: said in scene.look().rulebook_error)
     assert [group.name for group in scene.look().groups] == ["physics"]
     scene.await_turn()
@@ -60,53 +61,55 @@ def replaced(rules: Path, text: str) -> None:
     new.replace(rules)
 
 
-@row("the admin's file is emptied while it is in force", is_quick=False)
-def emptied(scene: Scene, rules: Path) -> float:
-    return goes_wrong(scene, rules, lambda: rules.write_text(""), "is empty")
+def becomes_empty(rules: Path) -> str:
+    """Return what the broker says of it."""
+    rules.write_text("")
+    return "is empty"
 
 
-@row("a pipe takes the place of the admin's file, and no process writes into it", is_quick=False)
-def pipe(scene: Scene, rules: Path) -> float:
-    def becomes_pipe() -> None:
-        rules.unlink()
-        os.mkfifo(rules)
-
-    return goes_wrong(scene, rules, becomes_pipe, "is no plain file")
+def becomes_pipe(rules: Path) -> str:
+    rules.unlink()
+    os.mkfifo(rules)
+    return "is no plain file"
 
 
-@row("the admin's file is removed, and a directory takes its place", is_quick=False)
-def directory(scene: Scene, rules: Path) -> float:
-    def becomes_directory() -> None:
-        rules.unlink()
-        rules.mkdir()
-
-    return goes_wrong(scene, rules, becomes_directory, "rules.toml")
+def becomes_directory(rules: Path) -> str:
+    rules.unlink()
+    rules.mkdir()
+    return "rules.toml"
 
 
-@row("the admin's file becomes 4 MB of garbage", is_quick=False)
-def garbage(scene: Scene, rules: Path) -> float:
-    garbage = random.Random(7).randbytes(4 << 20)
-    return goes_wrong(scene, rules, lambda: rules.write_bytes(garbage), "rules.toml")
+def becomes_garbage(rules: Path) -> str:
+    rules.write_bytes(random.Random(7).randbytes(4 << 20))
+    return "rules.toml"
 
 
-@row("everybody may write to the admin's file", is_quick=False)
-def writable(scene: Scene, rules: Path) -> float:
-    def becomes_writable() -> None:
-        rules.write_text('admins = ["eve"]')
-        rules.chmod(0o666)
+def becomes_writable(rules: Path) -> str:
+    rules.write_text('admins = ["eve"]')
+    rules.chmod(0o666)
+    return "may write to"
 
-    return goes_wrong(scene, rules, becomes_writable, "may write to")
+
+rows(
+    goes_wrong,
+    emptied=("the admin's file is emptied while it is in force", becomes_empty),
+    pipe=(
+        "a pipe takes the place of the admin's file, and no process writes into it",
+        becomes_pipe,
+    ),
+    directory=("the admin's file is removed, and a directory takes its place", becomes_directory),
+    garbage=("the admin's file becomes 4 MB of garbage", becomes_garbage),
+    writable=("everybody may write to the admin's file", becomes_writable),
+)
 
 
 @row("the admin's file is changed 300 times, right and wrong in turn")
-def changes(scene: Scene, rules: Path) -> float:
-    since, turn = time.monotonic(), scene.take_turn_aside()
-    for number in range(300):
-        replaced(rules, RULES if number % 2 else "[groups.")
-        time.sleep(0.003)
-    turn.join()
+def changes(scene: Scene, rules: Path) -> None:
+    with scene.turn_meanwhile():
+        for number in range(300):
+            replaced(rules, RULES if number % 2 else "[groups.")
+            time.sleep(0.003)
     assert comes(lambda: not scene.look().rulebook_error)
-    return since
 
 
 def hogs() -> Iterator[tuple[m.Demand, m.Demand]]:
@@ -119,23 +122,21 @@ def hogs() -> Iterator[tuple[m.Demand, m.Demand]]:
 
 
 @row("clients ask for more memory than their quota, in each way, 20 times")
-def over_quota(scene: Scene, rules: Path) -> float:
+def over_quota(scene: Scene, rules: Path) -> None:
     """No session gets it, and none waits for what it has asked for."""
-    since, turn = time.monotonic(), scene.take_turn_aside()
-    for opens, keeps in 20 * [*hogs()]:
-        with Client.connect(scene.settings, "hog") as client:
-            assert is_refused(client, m.Open("hog", "hog", device="host", demand=opens)) or (
-                is_refused(client, m.Keep(keeps))
-            )
-    turn.join()
-    return since
+    with scene.turn_meanwhile():
+        for opens, keeps in 20 * [*hogs()]:
+            with Client.connect(scene.settings, "hog") as client:
+                assert is_refused(client, m.Open("hog", "hog", device="host", demand=opens)) or (
+                    is_refused(client, m.Keep(keeps))
+                )
 
 
 @row("a client opens more sessions than its quota", is_quick=False)
-def too_many_sessions(scene: Scene, rules: Path) -> float:
+def too_many_sessions(scene: Scene, rules: Path) -> None:
     """The last is refused, and there is room again when one has gone."""
     demand = m.Demand(1000, 1000, measured=True)
-    since, opened = time.monotonic(), []
+    opened = []
     for number in range(11):
         opened.append(Client.connect(scene.settings, "hog"))
         if is_refused(opened[-1], m.Open(f"hog{number}", "hog", device="host", demand=demand)):
@@ -144,7 +145,6 @@ def too_many_sessions(scene: Scene, rules: Path) -> float:
     scene.await_turn()
     for client in opened:
         client.close()
-    return since
 
 
 def is_refused(client: Client, message: m.Message) -> bool:

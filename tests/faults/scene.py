@@ -248,9 +248,18 @@ class Scene:
         assert comes(is_so), f"{name} did not become {state}"
         return found[0]
 
-    def await_turn(self) -> None:
-        """Wait until our session has had one."""
+    def await_turn(self) -> float:
+        """Wait until our session has had one; return since when it waited."""
+        since = time.monotonic()
         assert self._take_turn()
+        return since
+
+    @contextlib.contextmanager
+    def turn_meanwhile(self) -> Iterator[float]:
+        """Our session waits for a turn from here on, and has had it at the end of the block."""
+        since, taker = time.monotonic(), self.take_turn_aside()
+        yield since
+        taker.join()
 
     def had_turn(self) -> None:
         """Another session has the turn, which was to be granted again."""
@@ -277,11 +286,14 @@ class Scene:
 
     def losses(self, since: float) -> Iterator[str]:
         """Return sentences. `recovered_seconds` is then how long after `since` our session had a
-        turn."""
+        turn. Parties that are left over are killed."""
         if self._granted >= since or self._take_turn():
             self.recovered_seconds = self._granted - since
         else:
             yield f"no turn within {TIMEOUT_SECONDS:g} s"
+        for party in self._parties[1:]:
+            with contextlib.suppress(ProcessLookupError):
+                party.kill()
         yield from self._lost_of_neighbour()
         yield from self._left_behind()
 

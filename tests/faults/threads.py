@@ -10,7 +10,7 @@ from ..programs.cells import BODIES, LARGE, MODEL, RESULT
 from ..whole.conftest import last_json, results_alone
 from ..whole.test_threads import Subshell
 from .kernels import PAGED, ask_to_page_out
-from .matrix import row
+from .matrix import row, rows
 from .notebooks import Kernels
 from .scene import TRAINER, Scene, trainer
 
@@ -42,37 +42,38 @@ def trains_beside(scene: Scene, program: str) -> float:
     """It has the results that it has alone."""
     victim = scene.party(program)
     for _ in range(TURNS):
-        since = time.monotonic()
-        scene.await_turn()
+        since = scene.await_turn()
         assert scene.is_right(victim)
-    victim.kill()
     return since
 
 
-def beside(work: str) -> str:
-    return trainer("victim", BESIDE.replace("WORK", work))
+def trains_beside_work(scene: Scene, work: str) -> float:
+    return trains_beside(scene, trainer("victim", BESIDE.replace("WORK", work)))
 
 
-@row("threads of a kernel compute a little and end, while another one trains")
-def short_threads(scene: Scene) -> float:
-    work = "short = threading.Thread(target=evaluate); short.start(); short.join()"
-    return trains_beside(scene, beside(work))
-
-
-@row("cells and messages to widgets come and end in a thread, while another one trains")
-def messages(scene: Scene) -> float:
-    return trains_beside(scene, beside("sharing.cell_begins(); sharing.cell_ended()"))
-
-
-@row("a thread of a kernel trains another network, while one trains", is_quick=False)
-def two_trainings(scene: Scene) -> float:
-    return trains_beside(scene, beside("frozen(torch.ones(64, 64)).sum().backward()"))
-
-
-@row("a thread collects what is referred to no more, while another one trains", is_quick=False)
-def collected(scene: Scene) -> float:
-    cycle = "import gc; time.sleep(0.2); cycle = [torch.ones(9)]; cycle.append(cycle); gc.collect()"
-    return trains_beside(scene, beside(cycle))
+rows(
+    trains_beside_work,
+    is_quick=True,
+    short_threads=(
+        "threads of a kernel compute a little and end, while another one trains",
+        "short = threading.Thread(target=evaluate); short.start(); short.join()",
+    ),
+    messages=(
+        "cells and messages to widgets come and end in a thread, while another one trains",
+        "sharing.cell_begins(); sharing.cell_ended()",
+    ),
+)
+rows(
+    trains_beside_work,
+    two_trainings=(
+        "a thread of a kernel trains another network, while one trains",
+        "frozen(torch.ones(64, 64)).sum().backward()",
+    ),
+    collected=(
+        "a thread collects what is referred to no more, while another one trains",
+        "import gc; time.sleep(0.2); cycle = [torch.ones(9)]; cycle.append(cycle); gc.collect()",
+    ),
+)
 
 
 @row("sharing is turned on and off, again and again, while a thread trains", is_quick=False)
@@ -112,51 +113,44 @@ def idles(scene: Scene, work: str) -> float:
     """It has computed, and does something else then, without an end of its cell."""
     victim = scene.party(IDLES.replace("WORK", work))
     victim.hear_until("idle")
-    since = time.monotonic()
-    scene.await_turn()
-    victim.kill()
-    return since
+    return scene.await_turn()
 
 
-@row("a kernel that has trained does something else in the same cell")
-def sleeps_in_a_cell(scene: Scene) -> float:
-    return idles(scene, "train()")
-
-
-@row("a thread of a pool has computed, and is idle", is_quick=False)
-def idle_pool(scene: Scene) -> float:
-    return idles(scene, "pool = ThreadPoolExecutor(1); pool.submit(look).result()")
-
-
-@row("a thread has trained that asyncio has started, and is idle", is_quick=False)
-def idle_task(scene: Scene) -> float:
-    return idles(scene, "asyncio.run(asyncio.to_thread(train))")
-
-
-@row("the cell computes once, and then waits for a thread that trains for long", is_quick=False)
-def waits_for_thread(scene: Scene) -> float:
-    work = "look(); threading.Thread(target=lambda: [train() for _ in range(10_000)]).start()"
-    return idles(scene, work)
-
-
-@row("C code keeps Python's lock in a kernel that has trained", is_quick=False)
-def keeps_the_lock(scene: Scene) -> float:
-    read = "ctypes.PyDLL(None).read(0, ctypes.create_string_buffer(1), 1)"
-    return idles(scene, f"import ctypes; train(); print('idle', flush=True); {read}")
-
-
-@row("a kernel that has the turn starts a program that shares, and waits for it", is_quick=False)
-def sharing_subprocess(scene: Scene) -> float:
-    run = f"train(); subprocess.run([sys.executable, '-c', {SHARES!r}], check=True)"
-    return idles(scene, run)
-
-
-@row(f"a kernel runs {NO_CELLS} cells that compute nothing", is_quick=False)
-def cells_of_nothing(scene: Scene) -> float:
-    cells = f"[(sharing.cell_begins(), sharing.cell_ended()) for _ in range({NO_CELLS})]"
-    return idles(
-        scene, f"train(); before = session.iterations; {cells}; assert session.iterations == before"
-    )
+rows(
+    idles,
+    is_quick=True,
+    sleeps_in_a_cell=("a kernel that has trained does something else in the same cell", "train()"),
+)
+rows(
+    idles,
+    idle_pool=(
+        "a thread of a pool has computed, and is idle",
+        "pool = ThreadPoolExecutor(1); pool.submit(look).result()",
+    ),
+    idle_task=(
+        "a thread has trained that asyncio has started, and is idle",
+        "asyncio.run(asyncio.to_thread(train))",
+    ),
+    waits_for_thread=(
+        "the cell computes once, and then waits for a thread that trains for long",
+        "look(); threading.Thread(target=lambda: [train() for _ in range(10_000)]).start()",
+    ),
+    keeps_the_lock=(
+        "C code keeps Python's lock in a kernel that has trained",
+        "import ctypes; train(); print('idle', flush=True); "
+        "ctypes.PyDLL(None).read(0, ctypes.create_string_buffer(1), 1)",
+    ),
+    sharing_subprocess=(
+        "a kernel that has the turn starts a program that shares, and waits for it",
+        f"train(); subprocess.run([sys.executable, '-c', {SHARES!r}], check=True)",
+    ),
+    cells_of_nothing=(
+        f"a kernel runs {NO_CELLS} cells that compute nothing",
+        "train(); before = session.iterations; "
+        f"[(sharing.cell_begins(), sharing.cell_ended()) for _ in range({NO_CELLS})]; "
+        "assert session.iterations == before",
+    ),
+)
 
 
 # PAGED, and a thread of it that reads a file into a tensor without an end.
@@ -185,12 +179,10 @@ def reads_while_paged(scene: Scene) -> float:
     for _ in range(TURNS):
         ask_to_page_out(scene)
         victim.hear_until("page_out ended")
-        since = time.monotonic()
-        scene.await_turn()
+        since = scene.await_turn()
         victim.say("a cell")
         victim.hear_until("page_in ended")
         assert victim.hear() == "whole"
-    victim.kill()
     return since
 
 

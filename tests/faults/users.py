@@ -90,8 +90,7 @@ def ends(scene: Scene, *parties: Party) -> None:
 def crowd_of_a_user(scene: Scene) -> float:
     crowd = another_user(scene, CROWD)
     crowd.hear_until("waits")
-    since = time.monotonic()
-    scene.await_turn()
+    since = scene.await_turn()
     ends(scene, crowd)
     return since
 
@@ -109,8 +108,7 @@ def grabs_of_a_user(scene: Scene) -> float:
             if time.monotonic() - since > WINDOW_SECONDS:
                 break
         gained, passed = neighbour_seconds(scene) - before, time.monotonic() - since
-    since = time.monotonic()
-    scene.await_turn()
+    since = scene.await_turn()
     ends(scene, *grabbing)
     with Client.connect(scene.settings, "tests") as client:
         client.ask(SetPolicy("fair"))
@@ -139,13 +137,12 @@ def silent_forks(scene: Scene) -> float:
 
 
 @row("a session claims a turn and a million seconds, of a broker that was killed", OF_A_BROKER)
-def claims_of_the_past(scene: Scene) -> float:
+def claims_of_the_past(scene: Scene) -> None:
     demand = Demand(1 << 20, 1 << 20, measured=True)
     claim = Open("liar", "liar", "host", demand=demand, turn=7, holding=True, device_seconds=1e6)
     pid = scene.broker_pid
     with without_a_new_broker(scene):
         kill(pid)
-        since = time.monotonic()
     with Client.connect(scene.settings, "tests") as client:
         client.ask(claim)
         scene.await_turn()
@@ -153,4 +150,3 @@ def claims_of_the_past(scene: Scene) -> float:
         assert view is not None
         assert view.device_seconds < 1
         assert view.state not in ("running", "overdue")
-    return since

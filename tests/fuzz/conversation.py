@@ -13,7 +13,6 @@ from jupyter_gpushare._core import HostLaneMemory
 from jupyter_gpushare.broker.accounting.accounts import Accounts
 from jupyter_gpushare.broker.admin.rulebook_file import RulebookFile
 from jupyter_gpushare.broker.grants.recovery import RecoveryJournal
-from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.devices.nvml import Usage
@@ -22,7 +21,6 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import chunks, messages
 from jupyter_gpushare.wire.framing import (
     HEADER_BYTES,
-    MAX_SNAPSHOT_BYTES,
     Frames,
     ToBroker,
     decode_from_broker,
@@ -32,6 +30,7 @@ from jupyter_gpushare.wire.framing import (
 )
 from jupyter_gpushare.wire.snapshot import DeviceView, Snapshot
 
+from ..broker.listener import Listener
 from . import neighbour, story
 from .drawing import GB, MB
 from .story import Step
@@ -61,16 +60,14 @@ CLOCK = Clock()
 ACCOUNTS = Accounts(clock=lambda: CLOCK.now, now=0.0)  # of all stories: they have a thread
 
 
-class Client(Peer):
+class Client(Listener):
     """A connection of a story. It hears exactly the messages that the other end would read."""
 
     def __init__(self, user: str, is_owner: bool = False) -> None:
-        self.uid, self.pid, self.user, self.is_owner = 54321, 1, user, is_owner
+        super().__init__(user)
+        self.is_owner = is_owner
         self.may_issue_tokens = user == "tutor"
-        self.heard: list[messages.Message] = []
-        self.is_open = True
         self.frames = Frames()
-        self._sent = Frames(MAX_SNAPSHOT_BYTES)
 
     def send(self, *messages: messages.Message) -> None:
         for message in messages:
@@ -81,7 +78,7 @@ class Client(Peer):
     def send_frame(self, frame: bytes) -> None:
         if self.user != neighbour.NAME:
             neighbour.check_others_heard(frame, self.is_owner)
-        self.heard += map(decode_from_broker, self._sent.feed(frame))
+        self.heard += map(decode_from_broker, self._frames.feed(frame))
 
     def send_with(self, message: messages.Message, descriptor: int) -> None:
         os.fstat(descriptor)  # it is open
@@ -92,9 +89,6 @@ class Client(Peer):
 
     def is_behind(self) -> bool:
         return self.user == "bob"  # this user never reads
-
-    def close(self) -> None:
-        self.is_open = False
 
 
 class Broker:
@@ -110,7 +104,6 @@ class Broker:
         self._begin(0.0)
 
     def _begin(self, grants_from: float) -> None:
-        again = grants_from > 0
         self.clients: dict[str, Client] = {}
         self.service = Service(
             SETTINGS,
@@ -134,8 +127,7 @@ class Broker:
             clock=lambda: CLOCK.now,
         )
         self.neighbour = Client(neighbour.NAME)
-        greeting = neighbour.GREETING_AGAIN if again else neighbour.GREETING
-        for message in greeting if again else (*greeting, messages.Request(1)):
+        for message in neighbour.GREETING_AGAIN if grants_from else neighbour.GREETING:
             self.service.handle(self.neighbour, message, CLOCK.now)
         self.neighbour.heard.clear()
         self.empty = self.look()
@@ -178,11 +170,7 @@ class Broker:
 
     def _say_bytes(self, step: Step) -> None:
         try:
-            said = bytes.fromhex(step.rest)
-        except ValueError:
-            said = step.rest.encode()
-        try:
-            for body in self._client(step.who).frames.feed(said):
+            for body in self._client(step.who).frames.feed(story.raw(step.rest)):
                 self._say(step.who, body)
         except LimitExceeded:
             self._lose(step.who)

@@ -41,10 +41,7 @@ class Side(NamedTuple):
     limit_bytes: int
 
 
-SIDES = (
-    Side(decode_from_client, MAX_FRAME_BYTES),
-    Side(decode_from_broker, SMALL),
-)
+SIDES = (Side(decode_from_client, MAX_FRAME_BYTES), Side(decode_from_broker, SMALL))
 
 
 KINDS = (*get_args(ToBroker), *get_args(ToClient))

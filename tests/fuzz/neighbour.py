@@ -23,7 +23,7 @@ OPEN = m.Open(
     handoff_slot="neighbour-box",
     key=KEY,
 )
-GREETING: tuple[ToBroker, ...] = (m.Hello(m.PROTOCOL), OPEN)
+GREETING: tuple[ToBroker, ...] = (m.Hello(m.PROTOCOL), OPEN, m.Request(1))
 GREETING_AGAIN: tuple[ToBroker, ...] = (
     m.Hello(m.PROTOCOL),
     msgspec.structs.replace(OPEN, turn=1, holding=True),

@@ -153,7 +153,7 @@ class Listening:
             memory, first, count = map(int, story.numbers(step.rest, 3))
             end.give(memory, first, max(0, min(count, 40)))
         elif step.verb == "bytes":
-            end.say(bytes_of(step.rest))
+            end.say(story.raw(step.rest))
         elif (body := story.body(step)) is not None:
             end.say(frame(body))
         await asyncio.sleep(0)
@@ -216,13 +216,6 @@ class Listening:
     async def _until_alone(self) -> None:
         while self.endpoint._connections:
             await asyncio.sleep(0)
-
-
-def bytes_of(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        return text.encode()
 
 
 async def tell(data: bytes) -> None:

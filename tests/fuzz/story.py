@@ -68,6 +68,14 @@ def body(step: Step) -> bytes | None:
     return f'{{"type":"{step.verb}"{comma}{fields or "}"}'.encode()
 
 
+def raw(rest: str) -> bytes:
+    """Return the bytes that a line names in hexadecimal digits, or else its own."""
+    try:
+        return bytes.fromhex(rest)
+    except ValueError:
+        return rest.encode()
+
+
 def numbers(rest: str, count: int) -> list[float]:
     """Return the first numbers in a line; 0 for a word that is none."""
     found = [_number(word) for word in rest.split()[:count]]

@@ -5,13 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
 import random
-import socket
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -34,6 +29,9 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 
+from ..faults.notebooks import Server
+from ..faults.scene import BIRTH_SECONDS
+from ..polling import comes
 from . import drawing
 
 TOKEN = {"Authorization": "token tok"}
@@ -66,34 +64,15 @@ def settings() -> Iterator[Settings]:
 def server(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the URL of the extension's routes in a Jupyter server, with three sessions at its
     broker."""
-    home = tmp_path_factory.mktemp("home")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    own = {f"JUPYTER_{place}_DIR": str(home / place) for place in ("CONFIG", "DATA", "RUNTIME")}
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "jupyter_server", "--allow-root", "--ip=127.0.0.1"),
-            *(f"--port={port}", "--port-retries=0", "--IdentityProvider.token=tok"),
-            "--ServerApp.jpserver_extensions=jupyter_gpushare=True",
-        ],
-        env={**os.environ, **settings_module.as_environment(settings), **own, "HOME": str(home)},
-        cwd=home,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    log = iter(process.stderr.readline, "")
-    assert any("is running at" in line for line in log), "the server ended before it ran"
-    threading.Thread(target=lambda: [None for _ in log], daemon=True).start()
+    started = Server(tmp_path_factory.mktemp("home"), settings)
+    assert comes(started.serves, BIRTH_SECONDS)
     clients = [joined(settings, name) for name in IDS[:3]]
     for client in clients[:2]:
         client.send(m.Request(1))  # one has its turn, one waits
-    yield f"http://127.0.0.1:{port}/{NAMESPACE}"
+    yield started.url + NAMESPACE
     for client in clients:
         client.close()
-    process.terminate()
-    process.wait(60)
+    started.kill()
     with Client.connect(settings, "tests", start=False) as client:
         client.ask(m.Shutdown())
 
@@ -168,6 +147,7 @@ def test_a_body_that_is_no_json_is_refused_with_a_sentence(server: str, said: by
         assert answer.json()["code"] == "invalid"
 
 
+@pytest.mark.system
 async def test_whatever_a_viewer_sends_it_is_shown_the_state(server: str) -> None:
     request = HTTPRequest(server.replace("http", "ws", 1) + "/events", headers=TOKEN)
     draw = random.Random(1)

@@ -11,7 +11,6 @@ import json
 import sys
 import threading
 import traceback
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -203,23 +202,9 @@ def a_thousand_iterations_take_no_more_than_ten() -> None:
     assert used[0] == used[1], used
 
 
-CASES: dict[str, Callable[[], None]] = {
-    case.__name__: case
-    for case in (
-        tensors_of_all_threads_and_streams_land_in_the_lane,
-        what_python_reaches_moves_and_keeps_its_bits,
-        what_autograd_alone_reaches_is_promoted_and_keeps_its_bits,
-        a_dropped_pool_gives_its_idle_segments_back,
-        what_does_not_fit_is_made_elsewhere,
-        emptied_caches_do_no_harm,
-        a_thousand_iterations_take_no_more_than_ten,
-    )
-}
-
-
 def main(case: str) -> dict[str, Any]:
     try:
-        CASES[case]()
+        globals()[case]()
         assert _core.CudaLane.is_valid() == "", _core.CudaLane.is_valid()
     except Skip as reason:
         return {"skip": str(reason)}

@@ -74,6 +74,7 @@ def test_a_notebook_that_is_out_of_memory_fails_alone(
     assert results(answer(other)) == results(run("cnn"))
 
 
+@pytest.mark.system
 def test_memory_that_is_paged_out_comes_back_to_its_addresses(run: Run) -> None:
     said = run("paged_out_between_cells", is_shared=True)
     size, reason = said["paged"]

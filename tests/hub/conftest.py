@@ -195,7 +195,9 @@ class Hub:
     def _with_servers(self) -> list[str]:
         """Also users that have visited a page that started one."""
         with contextlib.suppress(OSError):
-            return [one["name"] for one in self.hub_says("users").json if one["servers"]]
+            users = self.hub_says("users")
+            if users.status == 200:
+                return [one["name"] for one in users.json if one["servers"]]
         return []
 
     def _stop_server(self, user: str) -> None:

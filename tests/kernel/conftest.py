@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from jupyter_client.manager import KernelManager
 
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import Snapshot
 
-from ..whole.conftest import BornKernel
+from ..whole.conftest import CELL_SECONDS, Cell, FrontEnd
 
 if TYPE_CHECKING:
     from ..faults.scene import Nursery
 
-SECONDS = 120
 TRAIN = """
 import torch
 model = torch.nn.Linear(4, 1)
@@ -34,58 +29,13 @@ def step(width=4):
 """
 
 
-class Cell:
-    """The result of one execution: its outputs in order, and the reply."""
-
-    def __init__(self) -> None:
-        self.reply: dict[str, Any] = {}
-        self.messages: list[tuple[str, dict[str, Any]]] = []
-
-    @property
-    def status(self) -> str:
-        return str(self.reply["status"])
-
-    def stream(self, name: str) -> str:
-        return "".join(
-            content["text"]
-            for kind, content in self.messages
-            if kind == "stream" and content["name"] == name
-        )
-
-    @property
-    def stdout(self) -> str:
-        return self.stream("stdout")
-
-    @property
-    def stderr(self) -> str:
-        return self.stream("stderr")
-
-    def shown(self, kind: str = "display_data", mime: str = "text/plain") -> list[str]:
-        return [content["data"][mime] for found, content in self.messages if found == kind]
-
-    @property
-    def text(self) -> str:
-        """Return all that was displayed, as plain text."""
-        return "\n".join(self.shown())
-
-    @property
-    def traceback(self) -> str:
-        found = [content for kind, content in self.messages if kind == "error"]
-        text = "\n".join(found[0]["traceback"]) if found else ""
-        return re.sub(r"\x1b\[[0-9;]*m", "", text)
-
-
-class Notebook:
-    """A kernel and its front end. Without a nursery, the kernel is a program of its own."""
+class Notebook(FrontEnd):
+    """A kernel and its front end."""
 
     def __init__(
         self, environment: dict[str, str], flags: Sequence[str], nursery: Nursery | None
     ) -> None:
-        self.manager: Any = fresh_kernel(*flags) if nursery is None else BornKernel(nursery)
-        self.manager.start_kernel(env={**os.environ, **environment})
-        self.client = self.manager.blocking_client()
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=SECONDS)
+        super().__init__(environment, nursery, flags)
         self._cell = Cell()
 
     def run(self, code: str) -> Cell:
@@ -93,46 +43,27 @@ class Notebook:
         return self.finish()
 
     def begin(self, code: str) -> str:
-        self._cell, self._id = Cell(), self.client.execute(code)
+        self._cell, self._id = Cell(), str(self.client.execute(code))
         return self._id
 
     def until(self, wanted: Callable[[Cell], bool]) -> Cell:
         """Read the running cell's outputs until one makes `wanted` true."""
         while not wanted(self._cell):
-            self._read()
+            self.read(self._id, self._cell)
         return self._cell
 
     def finish(self) -> Cell:
         """Read until the kernel is idle, then the reply."""
-        while self._read() != ("status", "idle"):
-            pass
-        reply = self.client.get_shell_msg(timeout=SECONDS)
+        self.until(lambda cell: cell.is_over)
+        reply = self.client.get_shell_msg(timeout=CELL_SECONDS)
         while reply["parent_header"]["msg_id"] != self._id:
-            reply = self.client.get_shell_msg(timeout=SECONDS)
+            reply = self.client.get_shell_msg(timeout=CELL_SECONDS)
         self._cell.reply = reply["content"]
         return self._cell
 
-    def _read(self) -> tuple[str, str]:
-        message = self.client.get_iopub_msg(timeout=SECONDS)
-        if message["parent_header"].get("msg_id") != self._id:
-            return "", ""
-        self._cell.messages.append((message["msg_type"], message["content"]))
-        return message["msg_type"], message["content"].get("execution_state", "")
-
     def complete(self, code: str) -> list[str]:
-        reply = self.client.complete(code, reply=True, timeout=SECONDS)["content"]
+        reply = self.client.complete(code, reply=True, timeout=CELL_SECONDS)["content"]
         return [code[: reply["cursor_start"]] + match for match in reply["matches"]]
-
-    def close(self) -> None:
-        self.client.stop_channels()
-        self.manager.shutdown_kernel(now=True)
-
-
-def fresh_kernel(*flags: str) -> KernelManager:
-    manager = KernelManager()
-    assert manager.kernel_spec is not None
-    manager.kernel_spec.argv[0:1] = [sys.executable, *flags]
-    return manager
 
 
 class Neighbour:
@@ -188,7 +119,7 @@ def start(
 
     yield start
     for notebook in started:
-        notebook.close()
+        notebook.kill()
 
 
 def load(notebook: Notebook) -> Notebook:
@@ -200,12 +131,6 @@ def load(notebook: Notebook) -> Notebook:
 def notebook(start: Callable[..., Notebook]) -> Notebook:
     """A kernel called train.ipynb with the extension loaded and sharing off."""
     return load(start(JPY_SESSION_NAME="lessons/train.ipynb"))
-
-
-@pytest.fixture
-def fresh(start: Callable[..., Notebook]) -> Notebook:
-    """The same, as a program of its own."""
-    return load(start(nursery=None, JPY_SESSION_NAME="lessons/train.ipynb"))
 
 
 @pytest.fixture

@@ -49,6 +49,7 @@ def test_only_the_text_after_a_colon_is_inserted_behind_it() -> None:
     assert completion._in_place_of("st", "%gpushare on --device host") == ["st"]
 
 
+@pytest.mark.system
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 def test_the_older_hook_of_ipython_completes_as_well(neighbour: Any) -> None:
     shell = InteractiveShell.instance()

@@ -64,30 +64,27 @@ def waiting(notebook: Any, neighbour: Any, wait_until: Callable[..., Any]) -> Ca
     return waiting
 
 
-def test_an_interrupted_wait_ends_in_one_line(
-    notebook: Any, waiting: Callable[[str], None]
+ENDS = {
+    "KeyboardInterrupt": r"You stopped waiting after [\d.]+ s\.",
+    "Cancelled": r"\S+ cancelled this cell's wait for the device after [\d.]+ s\.",
+}
+
+
+@pytest.mark.parametrize("error", ENDS)
+def test_a_wait_that_is_interrupted_or_cancelled_ends_in_one_line(
+    notebook: Any, waiting: Callable[[str], None], sessions: Callable[[], Any], error: str
 ) -> None:
     for way, code in WAYS.items():
         waiting(code)
-        notebook.manager.interrupt_kernel()
+        if error == "Cancelled":
+            with Client.connect(start=False) as panel:
+                panel.ask(Cancel(sessions()["train.ipynb"].id))
+        else:
+            notebook.manager.interrupt_kernel()
         cell = notebook.finish()
-        assert (cell.status, cell.reply["ename"]) == ("error", "KeyboardInterrupt")
+        assert (cell.status, cell.reply["ename"]) == ("error", error)
         (line,) = lines(cell)
-        assert re.fullmatch(r"You stopped waiting after [\d.]+ s\.", line), way
-
-
-def test_a_cancelled_wait_ends_in_one_line(
-    notebook: Any, waiting: Callable[[str], None], sessions: Callable[[], Any]
-) -> None:
-    for way, code in WAYS.items():
-        waiting(code)
-        with Client.connect(start=False) as panel:
-            panel.ask(Cancel(sessions()["train.ipynb"].id))
-        cell = notebook.finish()
-        assert (cell.status, cell.reply["ename"]) == ("error", "Cancelled")
-        (line,) = lines(cell)
-        told = r"\S+ cancelled this cell's wait for the device after [\d.]+ s\."
-        assert re.fullmatch(told, line), way
+        assert re.fullmatch(ENDS[error], line), way
 
 
 def test_a_wait_that_ends_is_an_interrupt_to_the_code_of_the_cell(

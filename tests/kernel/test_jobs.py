@@ -70,6 +70,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.system
 def test_each_mistake_gets_one_sentence(notebook: Any) -> None:
     notebook.run("import _thread\nlock = _thread.RLock()")
     for code, sentence in MISTAKES.items():

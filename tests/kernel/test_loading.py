@@ -13,6 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 HEAVY = ("torch", "rich", "psutil", "pynvml", "jupyter_server")
 
 
+@pytest.mark.system
 def test_loading_imports_nothing_heavy(start: Callable[..., Any]) -> None:
     notebook = start(nursery=None)
     notebook.run("import sys; before = set(sys.modules)")
@@ -36,6 +37,7 @@ def test_the_extension_can_be_loaded_by_configuration(
     assert "Sharing was not on" in notebook.run("%gpushare off").text
 
 
+@pytest.mark.system
 def test_auto_in_the_environment_shares_at_once(
     start: Callable[..., Any], sessions: Callable[[], Any]
 ) -> None:
@@ -66,6 +68,7 @@ def test_unloading_ends_sharing_and_takes_the_magic_away_until_it_is_loaded_agai
     assert notebook.run("%%gpushare\n20 + 3").shown("execute_result") == ["23"]
 
 
+@pytest.mark.system
 def test_a_plain_shell_prints_its_answers(
     settings: Any, capsys: pytest.CaptureFixture[str], sessions: Callable[[], Any]
 ) -> None:

@@ -46,21 +46,15 @@ def test_options_reach_the_broker(notebook: Any, sessions: Callable[[], Any]) ->
     assert session.remaining_iterations == 40
 
 
-def test_vs_code_names_the_notebook_by_a_variable(
-    start: Callable[..., Any], sessions: Callable[[], Any]
-) -> None:
-    notebook = start(JPY_SESSION_NAME="")
-    notebook.run("__vsc_ipynb_file__ = '/home/ada/gan.ipynb'")
-    notebook.run("%load_ext jupyter_gpushare\n%gpushare on")
-    assert one(sessions).name == "gan.ipynb"
-
-
-def test_a_kernel_without_a_notebook_is_named_by_its_process(
+@pytest.mark.system
+def test_a_kernel_is_named_by_its_process_unless_vs_code_names_the_notebook(
     start: Callable[..., Any], sessions: Callable[[], Any]
 ) -> None:
     notebook = start(JPY_SESSION_NAME="")
     notebook.run("%load_ext jupyter_gpushare\n%gpushare on")
     assert one(sessions).name == f"kernel {one(sessions).pid}"
+    notebook.run("%gpushare off\n__vsc_ipynb_file__ = '/home/ada/gan.ipynb'\n%gpushare on")
+    assert one(sessions).name == "gan.ipynb"
 
 
 def test_on_again_changes_the_options_that_are_given(
@@ -90,6 +84,7 @@ def test_a_move_to_a_device_that_is_not_there_leaves_it_where_it_was(
     assert (one(sessions).name, one(sessions).weight) == ("train.ipynb", 2)
 
 
+@pytest.mark.system
 def test_a_notebook_may_have_several_gpus_at_once(
     gpus: Any, start: Callable[..., Any], look: Callable[[], Any]
 ) -> None:
@@ -151,6 +146,7 @@ def test_iterations_are_noticed_whichever_import_came_first(
     assert one(sessions).state == "idle"
 
 
+@pytest.mark.system
 def test_without_pytorch_sharing_is_on_and_says_how_to_use_it(
     start: Callable[..., Any], broker_pid: int, tmp_path: Path
 ) -> None:
@@ -228,6 +224,7 @@ def test_a_name_that_is_given_by_hand_is_kept_whole_and_is_no_markup(
         assert "<img" not in page
 
 
+@pytest.mark.system
 def test_a_paused_notebook_gets_no_turns_until_on(
     notebook: Any, sessions: Callable[[], Any], wait_until: Callable[..., Any]
 ) -> None:
@@ -264,14 +261,7 @@ def test_another_notebook_can_be_paused_and_resumed_by_name(
     assert sessions()["cnn.ipynb"].state == "idle"
 
 
-def test_the_policy_is_shown_and_changed_live(
-    notebook: Any, neighbour: Any, look: Callable[[], Any]
-) -> None:
-    assert "→   fair" in notebook.run("%gpushare policy").text
-    assert "The policy is now fifo" in notebook.run("%gpushare policy fifo").text
-    assert look().policy == "fifo"
-
-
+@pytest.mark.system
 def test_squeezing_is_chosen_and_told_and_set_back_after_one_cell(notebook: Any) -> None:
     notebook.run("%gpushare on --squeeze 2GiB")
     assert "Iterations are squeezed into 2.0 GiB" in notebook.run("%gpushare squeeze").text
@@ -318,29 +308,19 @@ def test_tidy_tells_what_each_thing_has_held(with_torch: Any) -> None:
 # --- mistakes -------------------------------------------------------------------------------------
 
 
-def test_a_broker_that_cannot_start_is_reported_in_one_sentence(start: Callable[..., Any]) -> None:
-    notebook = start(JUPYTER_GPUSHARE_SOCKET="/proc/nowhere/b.sock")
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("SOCKET", "/proc/nowhere/b.sock", "the directory /proc/nowhere cannot be made"),
+        ("QUANTUM_SECONDS", "soon", "quantum_seconds"),
+    ],
+)
+def test_what_keeps_the_broker_from_starting_is_reported_in_one_sentence(
+    start: Callable[..., Any], variable: str, value: str, sentence: str
+) -> None:
+    notebook = start(**{f"JUPYTER_GPUSHARE_{variable}": value})
     notebook.run("%load_ext jupyter_gpushare")
     cell = notebook.run("%gpushare on")
     assert cell.status == "error"
-    assert "the directory /proc/nowhere cannot be made" in cell.stderr
-    assert cell.stderr.count("\n") == 1
-
-
-def test_a_socket_path_that_is_too_long_is_reported_with_the_limit(
-    start: Callable[..., Any],
-) -> None:
-    notebook = start(JUPYTER_GPUSHARE_SOCKET="/tmp/" + "x" * 120)
-    notebook.run("%load_ext jupyter_gpushare")
-    cell = notebook.run("%gpushare on")
-    assert "125 bytes" in cell.stderr
-    assert "107" in cell.stderr
-    assert cell.stderr.count("\n") == 1
-
-
-def test_a_wrong_setting_is_named(start: Callable[..., Any]) -> None:
-    notebook = start(JUPYTER_GPUSHARE_QUANTUM_SECONDS="soon")
-    notebook.run("%load_ext jupyter_gpushare")
-    cell = notebook.run("%gpushare on")
-    assert "quantum_seconds" in cell.stderr
+    assert sentence in cell.stderr
     assert cell.stderr.count("\n") == 1

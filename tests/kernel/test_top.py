@@ -10,6 +10,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from jupyter_gpushare_kernel.magics import GpuShareMagics
 
+TOP = "%gpushare top\nimport time\nwhile True: time.sleep(0.01)"
 VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -26,7 +27,7 @@ def names(state: dict[str, Any]) -> list[str]:
 
 def test_a_widget_is_shown_and_fed_while_a_cell_computes(notebook: Any) -> None:
     notebook.run("%gpushare on")
-    notebook.begin("%gpushare top\nimport time\nwhile True: time.sleep(0.01)")
+    notebook.begin(TOP)
     notebook.until(lambda cell: any("train.ipynb" in names(s) for s in states(cell)))
     cell = notebook.until(lambda cell: "display_data" in [kind for kind, _ in cell.messages])
     (shown,) = cell.shown(mime=VIEW)
@@ -36,10 +37,11 @@ def test_a_widget_is_shown_and_fed_while_a_cell_computes(notebook: Any) -> None:
     notebook.finish()
 
 
+@pytest.mark.system
 def test_only_the_newest_view_is_fed(notebook: Any) -> None:
     notebook.run("%gpushare on")
     notebook.run("%gpushare top")
-    notebook.begin("%gpushare top\nimport time\nwhile True: time.sleep(0.01)")
+    notebook.begin(TOP)
     notebook.until(
         lambda cell: states(cell) and "comm_close" in [kind for kind, _ in cell.messages]
     )
@@ -49,6 +51,7 @@ def test_only_the_newest_view_is_fed(notebook: Any) -> None:
     assert notebook.run(f"print({threads})").stdout == "1\n"
 
 
+@pytest.mark.system
 def test_a_view_that_is_not_visible_is_not_fed(notebook: Any, sessions: Any) -> None:
     notebook.run("%gpushare on")
     notebook.run("%gpushare top")
@@ -63,7 +66,7 @@ def test_a_view_that_is_not_visible_is_not_fed(notebook: Any, sessions: Any) -> 
 
 
 def test_without_a_broker_the_view_says_so(notebook: Any) -> None:
-    notebook.begin("%gpushare top\nimport time\nwhile True: time.sleep(0.01)")
+    notebook.begin(TOP)
     cell = notebook.until(lambda cell: bool(states(cell)))
     assert states(cell)[0]["type"] == "Error"
     notebook.manager.interrupt_kernel()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ def waits(cell: Any) -> bool:
     return "Waiting for the device" in cell.text
 
 
+@pytest.mark.system
 def test_a_cell_that_waits_tells_for_which_notebook(notebook: Any, neighbour: Any) -> None:
     notebook.run("%gpushare on")
     neighbour.take()
@@ -57,17 +57,6 @@ def test_several_waits_of_a_cell_are_summed_up_in_one_line(notebook: Any, neighb
 
 
 @pytest.mark.system
-def test_the_next_cell_has_a_line_of_its_own(notebook: Any, neighbour: Any) -> None:
-    notebook.run("%gpushare on")
-    for _ in range(2):
-        neighbour.take()
-        notebook.begin(LOOP.format(turns=1))
-        assert len(notebook.until(waits).shown()) == 1
-        neighbour.give()
-        assert "in 2 waits" not in notebook.finish().shown("update_display_data")[-1]
-
-
-@pytest.mark.system
 def test_a_thread_of_the_user_can_wait_too(notebook: Any, neighbour: Any) -> None:
     notebook.run("%gpushare on")
     neighbour.take()
@@ -92,14 +81,3 @@ def test_training_continues_where_nothing_can_be_shown(notebook: Any, neighbour:
     neighbour.give()
     cell = notebook.finish()
     assert (cell.status, cell.stdout) == ("ok", "begun\nturn 0\n")
-
-
-def test_a_neighbour_that_dies_ends_the_wait(
-    notebook: Any, neighbour: Any, wait_until: Callable[..., Any]
-) -> None:
-    notebook.run("%gpushare on")
-    neighbour.take()
-    notebook.begin(LOOP.format(turns=1))
-    wait_until(lambda states: states.get("train.ipynb") == "waiting")
-    neighbour.client.close()
-    assert notebook.finish().stdout == "turn 0\n"

@@ -41,6 +41,7 @@ from jupyter_gpushare.wire.client import LaneMemory
 from jupyter_gpushare.wire.framing import Frames, ToBroker, decode_from_client, encode
 from jupyter_gpushare.wire.handoff_slot import HandoffSlot
 
+from ..broker.listener import Speaker
 from .lockstep import Lockstep, Process, Thread
 
 MIB = 1 << 20
@@ -105,13 +106,14 @@ class Notebook(Process):
     """A process with a session. Its user does one thing after the other, in a cell or between
     cells; another thread may end sharing at any time."""
 
+    main: Thread  # does what its user does
+
     def __init__(self, host: Host, name: str, user: str, demand: m.Demand, weight: float) -> None:
         super().__init__()
         self._host, self.user, self.name = host, user, name
         self.session = Session(host.settings, name=name, device="host", weight=weight)
         self.session.id = name
         self.memory = self.session.memory = Kept(demand)
-        self.main: Thread | None = None
         self.is_inside = False  # an iteration
         self.must_leave = False  # its cell has failed, and ends
         self.is_open = self.is_closing = False
@@ -122,12 +124,12 @@ class Notebook(Process):
     @property
     def is_free(self) -> bool:
         """Its user may do the next thing."""
-        return self.is_open and (self.main is None or self.main.has_ended)
+        return self.is_open and self.main.has_ended
 
     @property
     def is_waiting(self) -> bool:
         """Its user may interrupt what it does."""
-        return self.is_alive and self.main is not None and not self.main.has_ended
+        return self.is_alive and not self.main.has_ended
 
     @property
     def is_here(self) -> bool:
@@ -183,7 +185,6 @@ class Notebook(Process):
 
     def is_interrupted(self, is_caught: bool = False) -> None:
         """A cell that catches it goes on."""
-        assert self.main is not None
         self.main.go_on(KeyboardInterrupt())
         self._look_at(self.main)
         if is_caught and self.is_open:
@@ -389,7 +390,7 @@ class Broker:
         )
         self.lines: list[Line] = []
         self.alarm: float | None = None
-        self.admin = Admin(self)
+        self.admin = Admin(self.service, "root")
 
     @property
     def scheduler(self) -> Devices:
@@ -434,27 +435,10 @@ class Broker:
         self._accounts.close()
 
 
-class Admin(Peer):
+class Admin(Speaker):
     """A client that may do everything, and receives the answers."""
 
-    def __init__(self, broker: Broker) -> None:
-        self.user, self.uid, self.pid = "root", 0, 1
-        self.is_owner = True
-        broker.service.handle(self, m.Hello(m.PROTOCOL), 0.0)
-
-    def send(self, *messages: m.Message) -> None: ...
-
-    def send_frame(self, frame: bytes) -> None: ...
-
-    def send_with(self, message: m.Message, descriptor: int) -> None: ...
-
-    def is_alive(self) -> bool:
-        return True
-
-    def is_behind(self) -> bool:
-        return False
-
-    def close(self) -> None: ...
+    is_owner = True
 
 
 class Host:
@@ -463,7 +447,7 @@ class Host:
         self.most_lanes: float = 1  # lanes that could run at once since it was here
         self.lockstep = Lockstep()
         self.notebooks: list[Notebook] = []
-        self.broker: Broker | None = None
+        self._broker: Broker | None = None
         self._was_in_use = False
         with ExitStack() as at_end:
             at_end.callback(self.lockstep.close)
@@ -491,7 +475,7 @@ class Host:
         with ExitStack() as each:
             for notebook in self.notebooks:
                 each.callback(self.kill, notebook)
-            if self.broker is not None:
+            if self.has_broker:
                 each.callback(self.end_broker)
 
     def begin_with(self, policy: str, lanes: int) -> None:
@@ -517,21 +501,20 @@ class Host:
 
     def start_broker(self) -> None:
         journal = RecoveryJournal(self._roll_file)
-        self.broker = Broker(self.settings, self.lockstep, self._was_in_use, journal)
+        self._broker = Broker(self.settings, self.lockstep, self._was_in_use, journal)
         self.broker.ring()  # its recovery ends although no session comes
 
     def end_broker(self, told: int = 0) -> None:
         """However it ends, if it had sessions. Of its messages, each client is told this number,
         and the rest is lost."""
-        assert self.broker is not None
         self._was_in_use = self.broker.service.has_sessions or self.broker.is_recovering
         self.broker.end(told)
-        self.broker = None
+        self._broker = None
 
     def _connect(self, settings: Settings, start: bool = True) -> socket.socket:
         """Replaces broker.start.connect, for a thread of a notebook."""
         self.lockstep.stop_at_send()
-        if self.broker is None:
+        if not self.has_broker:
             raise BrokerUnavailable("the broker is away")
         assert self.lockstep.running is not None
         notebook = self.lockstep.running.process
@@ -548,12 +531,20 @@ class Host:
         return [notebook for notebook in self.notebooks if notebook.is_here]
 
     @property
+    def broker(self) -> Broker:
+        assert self._broker is not None
+        return self._broker
+
+    @property
+    def has_broker(self) -> bool:
+        return self._broker is not None
+
+    @property
     def lines(self) -> list[Line]:
-        return [] if self.broker is None else self.broker.lines
+        return self.broker.lines if self.has_broker else []
 
     def moves(self, stops_at_sends: bool) -> list[Callable[[], None]]:
         """Return what can happen next, by itself."""
-        assert self.broker is not None or not self.lines
         return [
             *(partial(self.go_on, thread, stops_at_sends) for thread in self.ready_threads()),
             *(partial(self.hear, line) for line in self.lines if line.has_said),
@@ -561,7 +552,6 @@ class Host:
         ]
 
     def hear_admin(self, message: ToBroker, about: Notebook) -> None:
-        assert self.broker is not None
         if isinstance(message, m.SetPolicy) and message.running_lanes is not None:
             self.most_lanes = max(self.most_lanes, message.running_lanes or inf)
         if hasattr(message, "session"):
@@ -569,7 +559,6 @@ class Host:
         self.broker.hear_admin(message)
 
     def hear(self, line: Line) -> None:
-        assert self.broker is not None
         self.broker.hear(line)
 
     def ready_threads(self) -> list[Thread]:
@@ -581,7 +570,7 @@ class Host:
         """A session that had a turn under the broker before comes back within a lease."""
         end = self.lockstep.now + seconds
         while self.lockstep.now < end:
-            broker, now = self.broker, self.lockstep.now
+            broker, now = self._broker, self.lockstep.now
             next_step = end
             if broker is not None and broker.is_recovering:
                 next_step = min(end, now + STEP_SECONDS)
@@ -635,7 +624,7 @@ class Host:
 
     def settle(self) -> None:
         """There is a broker, and all have found it; cells that have failed have ended."""
-        if self.broker is None:
+        if not self.has_broker:
             self.start_broker()
         for _ in range(QUIET_STEPS):
             self.exchange()
@@ -650,7 +639,6 @@ class Host:
         raise AssertionError(f"{away} do not find the broker, and it waits for {absent}")
 
     def _all_are_connected(self) -> bool:
-        assert self.broker is not None
         found = all(notebook.session._link.client is not None for notebook in self.here)
         return found and not self.broker.is_recovering
 
@@ -658,7 +646,7 @@ class Host:
 
     def check(self) -> None:
         """These hold at any time."""
-        if self.broker is not None:
+        if self.has_broker:
             assert self.broker.scheduler.is_valid() == ""
             assert self.broker.service.is_valid() == ""
         holders = [each for each in self.here if each.has_turn]
@@ -675,9 +663,13 @@ class Host:
         unknown = [each for each in holders if _held_by(each.session) not in on_roll]
         assert not unknown, f"the next broker would not know that {unknown} have turns"
 
+    def agree(self) -> None:
+        self.settle()
+        self.check()
+        self.check_agreement()
+
     def check_agreement(self) -> None:
         """When all is settled, the broker and the notebooks agree."""
-        assert self.broker is not None
         device_snapshot = self.broker.scheduler.snapshot("host", self.lockstep.now)
         check_safety(device_snapshot)
         states = {each.id: each for each in device_snapshot.sessions}
@@ -707,7 +699,6 @@ class Host:
         """Under a fair policy a session that waits for a turn has it, though all others ask again
         at once."""
         self.settle()
-        assert self.broker is not None
         if self.broker.scheduler.policy("host") not in FAIR:
             self.broker.hear_admin(m.SetPolicy("fair"))
         for notebook in self.here:
@@ -729,7 +720,6 @@ class Host:
         raise AssertionError(f"{waiting} are passed over again and again")
 
     def _waiting_with_room(self) -> list[Notebook]:
-        assert self.broker is not None
         device_snapshot = self.broker.scheduler.snapshot("host", self.lockstep.now)
         placed = {each.id for each in device_snapshot.sessions if each.lane is not None}
         return [each for each in self.here if each.session._turn.waiting and each.name in placed]
@@ -738,14 +728,11 @@ class Host:
         """A waiting session has its turn and ends; no session asks anew. So each has one, after as
         many turns of others as there are others."""
         self.settle()
-        assert self.broker is not None
         for notebook in self.here:
             self.hear_admin(m.Change(paused=False), notebook)
         turns = len(self.here)
         while self.here:
-            self.settle()
-            self.check()
-            self.check_agreement()
+            self.agree()
             holders = [each for each in self.here if each.has_turn]
             idle = [each for each in self.here if each not in holders and each.is_free]
             assert holders or idle, f"nobody has a turn, and {self.here} wait"

@@ -20,10 +20,7 @@ MUTANTS = {
         "if (bound(other(end)) + want > budget)",
         "if (extent(other(end)) + want > budget)",
     ),
-    "a bound stays where more is claimed": (
-        "    own.bound = std::max(own.bound, want);\n",
-        "",
-    ),
+    "a bound stays where more is claimed": ("    own.bound = std::max(own.bound, want);\n", ""),
     "an elder that turns out larger stays the elder": (
         "      elder_ = other(end);  // that one can end with what is left\n",
         "",

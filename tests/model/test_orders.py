@@ -42,6 +42,26 @@ def all_begin(host: Host, *notebooks: Notebook) -> None:
         host.exchange()
 
 
+def go_on(host: Host, *notebooks: Notebook) -> None:
+    for notebook in notebooks:
+        host.go_on(notebook.main)
+
+
+def line_of(host: Host, notebook: Notebook) -> Line:
+    (line,) = [line for line in host.lines if line.notebook is notebook]
+    return line
+
+
+def tell_all(host: Host) -> None:
+    for line in host.lines:
+        line.tell_all()
+
+
+def is_asked_to_yield(host: Host, holder: Notebook) -> None:
+    host.pass_time(1.0)
+    line_of(host, holder).tell_all()
+
+
 def test_a_session_that_is_closed_while_it_connects_anew_is_gone(host: Host) -> None:
     """Otherwise its turn would belong to no session as long as its process lives."""
     holder, waiter = opened(host, "holder", "waiter")
@@ -51,8 +71,7 @@ def test_a_session_that_is_closed_while_it_connects_anew_is_gone(host: Host) -> 
     (keeper,) = [thread for thread in holder.threads if thread.is_ready]
     host.go_on(keeper)  # until it waits for its Welcome
     holder.closes()
-    host.settle()
-    host.check_agreement()
+    host.agree()
     assert waiter.session.holding
 
 
@@ -71,13 +90,10 @@ def test_a_direct_handoff_of_a_broker_that_has_ended_gives_no_turn(host: Host) -
     host.exchange(second)
     assert third.session._link.client is not None
     first.leaves()
-    assert first.main is not None
     host.go_on(first.main)  # before its keeper
     host.exchange(second)
     assert not second.session.holding
-    host.settle()
-    host.check()
-    host.check_agreement()
+    host.agree()
 
 
 def test_an_interrupt_between_a_direct_handoff_and_its_finish_leaves_the_lane_free(
@@ -88,12 +104,10 @@ def test_an_interrupt_between_a_direct_handoff_and_its_finish_leaves_the_lane_fr
     host.pass_time(1.0)
     host.exchange()
     first.begins()
-    assert first.main is not None
     first.main.go_on(stops_at_sends=True)
     assert not first.session.holding
     first.is_interrupted()
-    host.settle()
-    host.check_agreement()
+    host.agree()
     host.serve()
 
 
@@ -106,35 +120,6 @@ def test_an_interrupted_wait_leaves_no_request_though_its_cell_goes_on(host: Hos
     host.check_agreement()
 
 
-def test_a_successor_is_given_no_other_lane_that_becomes_free_during_the_handoff(
-    host: Host,
-) -> None:
-    """It has begun in the lane of the one before it: the broker would give that to the next one."""
-    host.begin_with("fair", 2)
-    first, second, third, successor = opened(host, "first", "second", "third", "successor")
-    for notebook in (first, second):
-        all_begin(host, notebook, notebook)
-        notebook.leaves()
-        host.exchange()
-    all_begin(host, first, second, successor)
-    host.pass_time(1.0)
-    line_of(host, second).tell_all()
-    second.begins()
-    for handing_on in (second, successor):
-        assert handing_on.main is not None
-        host.go_on(handing_on.main)
-    assert (second.session.holding, successor.session.holding) == (False, True)
-    first.leaves()
-    host.exchange(first)  # before the broker hears that the second one's turn is over
-    third.begins()
-    for notebook in (second, third):
-        host.exchange(notebook)
-    assert third.session.holding
-    host.check()
-    host.settle()
-    host.check_agreement()
-
-
 def test_an_iteration_after_a_turn_that_has_gone_without_python_waits_for_another(
     host: Host,
 ) -> None:
@@ -142,12 +127,10 @@ def test_an_iteration_after_a_turn_that_has_gone_without_python_waits_for_anothe
     all_begin(host, holder, holder, waiter)  # the holder is between two iterations
     assert holder.has_turn
     host.pass_time(1.0)
-    for line in host.lines:
-        line.tell_all()
+    tell_all(host)
     holder.stands_still()
     assert not holder.has_turn
     holder.begins()
-    assert holder.main is not None
     host.go_on(holder.main)  # before its keeper
     host.exchange()
     assert (holder.is_inside, waiter.is_inside) == (False, True)
@@ -162,8 +145,7 @@ def test_a_holder_that_has_outgrown_the_device_comes_back_to_the_next_broker(hos
     all_begin(host, holder, waiter)
     holder.memory.alive = CAPACITY
     host.end_broker()
-    host.settle()
-    host.check_agreement()
+    host.agree()
     assert (holder.session.holding, waiter.session.holding) == (True, False)
     holder.memory.alive = 0
     holder.begins()
@@ -171,7 +153,6 @@ def test_a_holder_that_has_outgrown_the_device_comes_back_to_the_next_broker(hos
     assert waiter.session.holding
     holder.begins()
     host.exchange()
-    assert holder.main is not None
     assert holder.main.error is None
     (notice,) = holder.session.take_notices()
     assert "the device has" in notice
@@ -186,56 +167,13 @@ def test_a_session_that_is_interrupted_while_it_asks_for_room_has_no_turn_beside
     host.pass_time(1.0)
     holder.memory.alive = CAPACITY  # so that the broker is asked whether there is room
     host.exchange(waiter)
-    for line in host.lines:
-        line.tell_all()
+    tell_all(host)
     holder.begins()
-    assert holder.main is not None
     host.go_on(holder.main)  # until it waits for the answer
     holder.is_interrupted()
     host.exchange()
     host.check()
     assert waiter.session.holding
-
-
-def test_a_holder_that_cannot_come_back_at_once_keeps_its_turn(host: Host) -> None:
-    holder, waiter = opened(host, "holder", "waiter")
-    all_begin(host, holder, waiter)
-    host.end_broker()
-    host.start_broker()
-    for _ in range(20):
-        host.exchange(waiter)
-        host.pass_time(0.5)
-    assert host.broker is not None
-    assert host.broker.is_recovering
-    assert not waiter.session.holding
-    host.settle()
-    host.check_agreement()
-    assert holder.session.holding
-    host.serve()
-
-
-def test_a_session_with_a_turn_by_direct_handoff_is_known_to_the_next_broker(host: Host) -> None:
-    """The broker that ends has not heard that the turn before it is over."""
-    first, second = opened(host, "first", "second")
-    all_begin(host, first, second)
-    host.pass_time(1.0)
-    for line in host.lines:
-        line.tell_all()
-    first.begins()
-    assert first.main is not None
-    host.go_on(first.main)
-    assert second.main is not None
-    host.go_on(second.main)
-    assert (first.session.holding, second.session.holding) == (False, True)
-    host.check()
-    host.end_broker()
-    host.start_broker()
-    host.exchange(first)
-    host.pass_time(2.0)
-    assert not first.session.holding
-    host.settle()
-    assert second.session.holding
-    host.check_agreement()
 
 
 def test_an_interrupt_as_a_session_comes_back_ends_its_turn(host: Host) -> None:
@@ -247,8 +185,6 @@ def test_an_interrupt_as_a_session_comes_back_ends_its_turn(host: Host) -> None:
     host.exchange(holder)  # its keeper finds that, and waits
     host.start_broker()
     holder.changes()
-    assert holder.main is not None
-    assert host.broker is not None
     while "holder" in {held.session for held in host.broker.service.journal.missing}:
         host.go_on(holder.main)
         heard(host, holder)
@@ -256,8 +192,7 @@ def test_an_interrupt_as_a_session_comes_back_ends_its_turn(host: Host) -> None:
     holder.is_interrupted(is_caught=True)
     host.hear(line_of(host, holder))  # the end of its connection
     host.check()
-    host.settle()
-    host.check_agreement()
+    host.agree()
     assert (holder.session.holding, waiter.session.holding) == (False, True)
     host.serve()
 
@@ -270,25 +205,17 @@ def test_an_interrupt_as_a_turn_is_given_back_leaves_it_to_the_next(
     anything to the broker."""
     holder, waiter = opened(host, "holder", "waiter")
     all_begin(host, holder, waiter)
-    host.pass_time(1.0)
-    line_of(host, holder).tell_all()
+    is_asked_to_yield(host, holder)
     ends(holder)
-    assert holder.main is not None
     while holder.session.holding:
         host.go_on(holder.main, stops_at_sends=True)
     holder.is_interrupted(is_caught=True)
-    host.settle()
-    host.check_agreement()
+    host.agree()
     assert waiter.session.holding
     host.serve()
 
 
 # --- released sessions ----------------------------------------------------------------------------
-
-
-def line_of(host: Host, notebook: Notebook) -> Line:
-    (line,) = [line for line in host.lines if line.notebook is notebook]
-    return line
 
 
 def test_the_refusal_of_a_report_is_no_answer_to_the_registration_after_it(host: Host) -> None:
@@ -337,12 +264,9 @@ def all_is_well_after_its_next_cell(host: Host, notebook: Notebook) -> None:
     host.check_agreement()
     notebook.begins()
     host.exchange()
-    assert notebook.main is not None
     assert notebook.main.error is None
     assert notebook.session.holding
-    host.settle()
-    host.check()
-    host.check_agreement()
+    host.agree()
 
 
 def test_a_released_session_takes_no_memory_that_it_was_given_before(host: Host) -> None:
@@ -352,7 +276,6 @@ def test_a_released_session_takes_no_memory_that_it_was_given_before(host: Host)
     host.exchange()
     told_to_rest(host, notebook)
     notebook.begins_between_cells()
-    assert notebook.main is not None
     host.go_on(notebook.main)  # it asks for a turn
     heard(host, notebook)  # so its memory is called back
     notebook.is_interrupted()
@@ -396,39 +319,11 @@ def test_a_report_of_a_released_session_reaches_the_broker(
     notebook.session._usage.count_iteration()  # that it has not reported
     does(notebook)
     host.exchange()
-    assert notebook.main is not None
     assert notebook.main.error is None
     all_is_well_after_its_next_cell(host, notebook)
-    assert host.broker is not None
     (seen,) = host.broker.scheduler.snapshot("host", host.lockstep.now).sessions
     assert seen.iterations == notebook.session.iterations
     assert seen.weight == notebook.session.weight
-
-
-def test_a_session_with_a_thread_that_waits_for_a_turn_between_cells_is_not_released(
-    host: Host,
-) -> None:
-    """Otherwise the broker would not know that it waits."""
-    holder, notebook = opened(host, "holder", "notebook")
-    all_begin(host, holder)
-    told_to_rest(host, notebook)
-    asks_between_cells(host, notebook)  # before its keeper finds what it was told
-    host.exchange()
-    assert not notebook.session._link.rests
-    assert not notebook.memory.is_out
-    host.check_agreement()
-    host.serve()
-
-
-def test_a_thread_that_asks_for_a_turn_between_cells_ends_the_release(host: Host) -> None:
-    (notebook,) = opened(host, "notebook")
-    rests(host, notebook)
-    notebook.begins_between_cells()
-    host.exchange()
-    assert notebook.session.holding
-    assert not notebook.memory.is_out
-    host.check()
-    host.check_agreement()
 
 
 def test_a_thread_that_is_interrupted_as_it_ends_the_release_leaves_nothing_behind(
@@ -438,37 +333,14 @@ def test_a_thread_that_is_interrupted_as_it_ends_the_release_leaves_nothing_behi
     (notebook,) = opened(host, "notebook")
     rests(host, notebook)
     notebook.begins_between_cells()
-    assert notebook.main is not None
     host.go_on(notebook.main)  # until it waits for its admission
     notebook.is_interrupted()
     host.settle()
     all_is_well_after_its_next_cell(host, notebook)
 
 
-def test_a_session_that_is_out_stays_out_when_it_is_asked_once_more(host: Host) -> None:
-    """A cell that came and went cancels the first request, as far as the broker knows. The second
-    one must not fail, which would bring all back in."""
-    (notebook,) = opened(host, "notebook")
-    host.hear_admin(m.Evict(""), notebook)
-    for begins_or_ends in (notebook.session.cell_begins, notebook.session.cell_ends):
-        notebook.does(begins_or_ends)
-        assert notebook.main is not None
-        host.go_on(notebook.main)
-    heard(host, notebook)
-    host.hear_admin(m.Evict(""), notebook)
-    line_of(host, notebook).tell()
-    for thread in host.ready_threads():
-        host.go_on(thread)
-    heard(host, notebook)
-    assert notebook.memory.is_out
-    notebook.memory.disk_is_full = True
-    host.exchange()
-    host.check_agreement()
-
-
 def asks_between_cells(host: Host, notebook: Notebook) -> None:
     notebook.begins_between_cells()
-    assert notebook.main is not None
     host.go_on(notebook.main)
 
 
@@ -519,8 +391,7 @@ def test_an_answer_from_before_its_memory_came_back_does_not_count(host: Host) -
     host.exchange(third)
     assert all_fit(holder, notebook, third)
     notebook.is_interrupted()
-    host.settle()
-    host.check_agreement()
+    host.agree()
 
 
 def test_a_successor_that_has_paged_out_before_its_turn_keeps_its_memory_reserved(
@@ -538,18 +409,15 @@ def test_a_successor_that_has_paged_out_before_its_turn_keeps_its_memory_reserve
     line = line_of(host, successor)
     assert line.has_said
     host.hear(line)  # its request
-    host.pass_time(1.0)
-    line_of(host, holder).tell_all()
+    is_asked_to_yield(host, holder)
     heard(host, successor)
     holder.begins()
-    assert holder.main is not None
     host.go_on(holder.main)
     told_so_far(host, successor)
     assert successor.session.holding
     host.exchange(third)
     assert all_fit(holder, successor, third)
-    host.settle()
-    host.check_agreement()
+    host.agree()
 
 
 def test_a_session_that_was_asked_to_page_out_before_its_turn_stays_in_during_it(
@@ -566,20 +434,15 @@ def test_a_session_that_was_asked_to_page_out_before_its_turn_stays_in_during_it
     assert line.has_said
     host.hear(line)  # its request
     assert line.has_to_tell  # that it shall page out
-    host.pass_time(1.0)
-    line_of(host, holder).tell_all()
+    is_asked_to_yield(host, holder)
     holder.begins()
-    for handing_on in (holder, successor):
-        assert handing_on.main is not None
-        host.go_on(handing_on.main)
+    go_on(host, holder, successor)
     assert successor.is_inside
     line.tell_all()
     successor.begins()  # its next boundary
     host.go_on(successor.main)
     host.check()
-    host.settle()
-    host.check()
-    host.check_agreement()
+    host.agree()
 
 
 def test_a_session_that_is_named_as_a_successor_is_not_asked_to_page_out(host: Host) -> None:
@@ -591,19 +454,15 @@ def test_a_session_that_is_named_as_a_successor_is_not_asked_to_page_out(host: H
     all_begin(host, holder)
     asks_between_cells(host, successor)
     heard(host, successor)
-    host.pass_time(1.0)
-    line_of(host, holder).tell_all()
+    is_asked_to_yield(host, holder)
     third.begins()
     host.exchange(third)
     holder.begins()
-    for handing_on in (holder, successor):
-        assert handing_on.main is not None
-        host.go_on(handing_on.main)
+    go_on(host, holder, successor)
     heard(host, holder)
     assert successor.session.holding
     host.check()
-    host.settle()
-    host.check_agreement()
+    host.agree()
 
 
 def test_a_cell_that_begins_ends_the_request_to_page_out(host: Host) -> None:
@@ -611,7 +470,6 @@ def test_a_cell_that_begins_ends_the_request_to_page_out(host: Host) -> None:
     (notebook,) = opened(host, "notebook")
     host.hear_admin(m.Evict(""), notebook)
     notebook.does(notebook.session.cell_begins)
-    assert notebook.main is not None
     host.go_on(notebook.main)
     heard(host, notebook)
     host.check()
@@ -634,5 +492,4 @@ def test_a_session_that_has_paged_out_as_it_waited_wants_to_come_back(host: Host
     heard(host, waiter)
     host.check()
     host.exchange(third)
-    host.settle()
-    host.check_agreement()
+    host.agree()

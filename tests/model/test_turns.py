@@ -135,10 +135,7 @@ class Turns(RuleBasedStateMachine):
         self.pick(pick, "is_free").begins()
 
     @precondition(lambda self: self.able("is_free"))
-    @rule(
-        pick=picks,
-        what=st.sampled_from([Notebook.begins_between_cells, Notebook.ends_block]),
-    )
+    @rule(pick=picks, what=st.sampled_from([Notebook.begins_between_cells, Notebook.ends_block]))
     def a_thread_goes_on_between_cells(self, pick: int, what: Doing) -> None:
         what(self.pick(pick, "is_free"))
 
@@ -178,7 +175,7 @@ class Turns(RuleBasedStateMachine):
     def something_outlives_iterations(self, pick: int, size: int) -> None:
         self.pick(pick, "is_here").memory.alive = size * MIB
 
-    @precondition(lambda self: self.host.broker is not None and self.able("is_here"))
+    @precondition(lambda self: self.host.has_broker and self.able("is_here"))
     @rule(
         pick=picks,
         what=st.sampled_from(
@@ -292,17 +289,17 @@ class Turns(RuleBasedStateMachine):
 
     # --- the broker ----------------------------------------------------------------------------
 
-    @precondition(lambda self: self.host.broker is not None)
+    @precondition(lambda self: self.host.has_broker)
     @rule(told=st.integers(0, 3))
     def the_broker_ends(self, told: int) -> None:
         self.host.end_broker(told)
 
-    @precondition(lambda self: self.host.broker is None)
+    @precondition(lambda self: not self.host.has_broker)
     @rule()
     def a_broker_starts(self) -> None:
         self.host.start_broker()
 
-    @precondition(lambda self: self.host.broker is not None)
+    @precondition(lambda self: self.host.has_broker)
     @rule()
     def the_broker_looks_around(self) -> None:
         self.host.broker.tick()
@@ -311,8 +308,7 @@ class Turns(RuleBasedStateMachine):
 
     @rule()
     def all_mean_the_same_when_all_is_settled(self) -> None:
-        self.host.settle()
-        self.host.check_agreement()
+        self.host.agree()
 
     @invariant()
     def nobody_has_anothers_turn(self) -> None:

@@ -22,6 +22,14 @@ data = [(torch.randn(batch, width), torch.randint(0, 4, (batch,))) for _ in rang
 losses, modules, kept = [], [net], []
 """
 HEAD = SMALL + MODEL
+STEP = """
+def step(x, y, model=None):
+    optimizer.zero_grad()
+    loss = criterion((model or net)(x), y)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+"""
 
 RESULT = """
 import hashlib, json
@@ -485,26 +493,14 @@ for _ in range(2):
     for rows_, labels in DataLoader(data, len(x) // 5, num_workers=2, pin_memory=on_gpu):
         train(net, optimizer, *(t.to(device, non_blocking=True) for t in (rows_, labels)), 1)
 """,
-    "a_limit_of_memory": """
-net = perceptron()
-optimizer, (x, y) = adam(net), rows()
-for step in range(steps):
+}
+LIMIT = """
     if on_gpu:
         torch.cuda.set_per_process_memory_fraction(0.05 if step % 4 == 3 else 1.0)
     try:
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(net(x), y)
-        loss.backward()
-        if step % 4 == 3:
-            torch.empty(1 << 50, dtype=torch.uint8, device=device)
-        optimizer.step()
-        losses.append(loss.item())
-    except RuntimeError as error:
-        assert "memory" in str(error), error
-        loss = None
-        losses.append(-1.0)
-""",
-}
+"""
+OF_ROWS = ON_GPU["out_of_memory"].replace("cnn()", "perceptron()").replace("pictures", "rows")
+ON_GPU["a_limit_of_memory"] = OF_ROWS.replace("\n    try:\n", LIMIT)
 CASES_ON_GPU = {case: MODEL_ON_GPU + BODIES[case] for case in BOTH} | ON_GPU
 
 LANE_CASES = (  # functions of lanes.py, which imports PyTorch

@@ -9,7 +9,6 @@ import pickle
 import warnings
 from typing import ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
@@ -67,14 +66,6 @@ def formulas_that_round_otherwise_under_a_mode(h):
         normed = F.layer_norm(F.gelu(dual), (256,)).prod(1)
         tangent = torch.autograd.forward_ad.unpack_dual(normed).tangent
     return h * second.sum() + tangent.detach().unsqueeze(1) + slope.detach().sum()
-
-
-def second_derivatives_of_weights():
-    model, (x, y) = mlp(), vectors()
-    loss = F.cross_entropy(model(x), y)
-    slopes = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
-    sum(slope.pow(2).sum() for slope in slopes).backward()
-    return gradients(model)
 
 
 def jacobians_and_tangents():
@@ -167,17 +158,6 @@ def two_losses_over_one_graph():
     two = [gradient.clone() for gradient in gradients(model)]
     second.backward()
     return one, two, gradients(model)
-
-
-def all_losses_kept_with_their_graphs():
-    model, (x, y), losses = mlp(), vectors(), []
-    optimizer = SGD(list(model.parameters())[-1:], lr=0.1)
-    for _ in range(4):
-        losses.append(F.cross_entropy(model(x), y).exp())
-        losses[-1].backward(retain_graph=True)
-        optimizer.zero_grad()
-    sum(losses).backward()
-    return [loss.item() for loss in losses], gradients(model)
 
 
 # --- hooks ----------------------------------------------------------------------------------------
@@ -365,18 +345,6 @@ def outputs_that_are_copied_and_pickled():
     F.cross_entropy(out, y).backward()
     F.cross_entropy(model_too(x), y).backward()
     return copied, gradients(model, model_too)
-
-
-def activations_kept_for_a_plot():
-    kept = []
-
-    def change(h):
-        kept.extend([h.detach().cpu().numpy().copy(), h.relu().tolist(), h.detach()])
-        kept.append(np.asarray(h.sigmoid().detach()))
-        return h.exp()
-
-    found = through(change)
-    return found, [torch.as_tensor(one) for one in kept]
 
 
 def parts_of_a_graph_that_are_looked_at():

@@ -41,13 +41,11 @@ def of_cnn(iteration: Iteration, **zero_grad: bool) -> Bits:
     return _trained(model, (x, y), torch.optim.Adam, iteration, **zero_grad)
 
 
-def transformer() -> nn.Module:
-    return Gpt(width=128, words=500)
-
-
 def of_transformer(iteration: Iteration) -> Bits:
     torch.manual_seed(0)
-    return _trained(transformer(), tokens(), torch.optim.AdamW, iteration, loss_of=of_tokens)
+    return _trained(
+        Gpt(width=128, words=500), tokens(), torch.optim.AdamW, iteration, loss_of=of_tokens
+    )
 
 
 def of_lstm(iteration: Iteration) -> Bits:

@@ -175,22 +175,6 @@ def autocast_with_its_cache():
     return train(model, vectors(), loss_of=mean_square)
 
 
-def accumulated_and_clipped_gradients():
-    model = cnn()
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-    x, y = images()
-    results = []
-    for _ in range(3):
-        optimizer.zero_grad()
-        for part in range(4):
-            loss = F.cross_entropy(model(x[part::4]), y[part::4]) / 4
-            loss.backward()
-            results.append(loss.item())
-        results.append(nn.utils.clip_grad_norm_(model.parameters(), 0.1).item())
-        optimizer.step()
-    return results, states(model)
-
-
 def closures_of_an_optimizer():
     model = mlp(width=64)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
@@ -259,12 +243,6 @@ def shared_weights_and_repeated_calls():
     model, x = nn.Sequential(nn.Linear(256, 256), nn.GELU()), torch.randn(256, 256)
     (model(model(model(x))).sum() + model(x).pow(2).sum()).backward()
     return gradients(model)
-
-
-def weights_that_two_layers_share():
-    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH), nn.Tanh())
-    model[2].weight = model[0].weight
-    return train(model, vectors(), loss_of=mean_square)
 
 
 def weights_that_a_forward_makes():

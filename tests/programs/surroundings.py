@@ -78,12 +78,6 @@ def one_model_in_two_threads():
     return [results[seed] for seed in range(3)]
 
 
-def a_backward_in_another_thread():
-    model, (x, y) = cnn(), images()
-    _run(threading.Thread(target=F.cross_entropy(model(x), y).backward))
-    return gradients(model)
-
-
 @changes
 def a_thread_that_changes_results_in_a_forward(h):
     copied = h.detach().clone()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from jupyter_gpushare_server.audit import CHANGE, POLICY, SESSION
 
 
+@pytest.mark.system
 async def test_a_session_that_joins_or_leaves_is_noted(
     events: list[tuple[str, dict[str, Any]]], jp_serverapp: Any, join: Any, shown: Any
 ) -> None:
@@ -20,6 +22,7 @@ async def test_a_session_that_joins_or_leaves_is_noted(
     ]
 
 
+@pytest.mark.system
 async def test_a_change_is_noted_with_the_user_that_asked_for_it(
     events: list[tuple[str, dict[str, Any]]], jp_serverapp: Any, join: Any, api: Any
 ) -> None:

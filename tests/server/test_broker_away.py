@@ -59,6 +59,7 @@ async def test_while_no_broker_answers_requests_are_503(
     assert (status, body["code"]) == (503, "unavailable")
 
 
+@pytest.mark.system
 async def test_a_broker_that_is_started_later_is_found(
     only_looks: None, api: Any, found: Any, shown: Any, settings: Any
 ) -> None:
@@ -66,10 +67,6 @@ async def test_a_broker_that_is_started_later_is_found(
     with await asyncio.to_thread(Client.connect, settings, "tests") as client:
         assert (await found()).broker.pid == client.welcome.pid
     assert (await api("state"))[0] == 200
-
-
-async def test_a_broker_that_runs_is_used(broker_pid: int, found: Any) -> None:
-    assert (await found()).broker.pid == broker_pid
 
 
 async def test_the_broker_outlives_the_server(found: Any, jp_serverapp: Any, settings: Any) -> None:

@@ -34,26 +34,6 @@ async def test_a_class_is_begun_seen_and_ended(api: Any, join: Any, shown: Any) 
     await shown(lambda state: state.devices[0].sessions[0].state == "running")
 
 
-CANNOT_BE = [
-    ({"group": "nobody", "on": True}, 400, "there is no group 'nobody'; there is course"),
-    ({"group": "course", "on": True, "device": "cuda:9"}, 404, "no device 'cuda:9'"),
-    ({"group": "course", "on": True, "seconds": 0}, 400, "seconds is 0, and should be a number"),
-    ({"group": "course"}, 400, "no class of course is on"),
-    ({}, 400, "Name one of group"),
-]
-
-
-async def test_an_impossible_class_is_refused_with_a_sentence(
-    api: Any, found: Any, look: Any
-) -> None:
-    await found()
-    for body, status, words in CANNOT_BE:
-        got, answer = await api("classes", method="PUT", body=body)
-        assert got == status, body
-        assert words in answer["message"]
-        assert look().classes == [], body
-
-
 async def test_a_class_is_audited(
     api: Any, found: Any, jp_serverapp: Any, events: list[tuple[str, dict[str, Any]]]
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,8 @@ from jupyter_gpushare_server.audit import INTERVENTION
 
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Demand, Grant, Request
+
+from ..polling import next_of, until
 
 pytestmark = pytest.mark.system
 
@@ -123,16 +124,9 @@ def waiter(join: Any) -> Callable[[], Awaitable[Client]]:
     return waiter
 
 
-async def granted(client: Client) -> None:
-    while not isinstance(await asyncio.to_thread(client.receive), Grant):
-        pass
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + SECONDS
-    while not is_so():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.05)
+async def are_done(interventions: list[dict[str, Any]], *kinds: str) -> None:
+    """Wait until the server has done these to kernels, and no others."""
+    await asyncio.to_thread(until, lambda: [data["deed"] for data in interventions] == [*kinds])
 
 
 async def test_a_cell_that_hangs_is_interrupted_and_told_why(
@@ -147,7 +141,7 @@ async def test_a_cell_that_hangs_is_interrupted_and_told_why(
     assert "KeyboardInterrupt" in kinds
     said = [message["content"]["data"]["text/plain"] for message in heard if shows(message)]
     assert any(text.endswith("So its cell is interrupted.") for text in said), said
-    await granted(other)
+    await asyncio.to_thread(next_of, other, Grant)
     assert [(data["deed"], data["kernel"]) for data in interventions] == [("interrupt", one.name)]
     printed = await one.run("print('hangs no more')", is_over)
     assert any(hangs(message) for message in printed)
@@ -158,21 +152,17 @@ def shows(message: Message) -> bool:
 
 
 async def test_a_kernel_that_no_interrupt_ends_is_ended_only_if_the_rules_say_so(
-    rules: Any,
-    kernel: Any,
-    waiter: Any,
-    interventions: list[dict[str, Any]],
-    jp_serverapp: Any,
+    rules: Any, kernel: Any, waiter: Any, interventions: list[dict[str, Any]], jp_serverapp: Any
 ) -> None:
     rules("[overdue]\ninterrupt_after = 1")
     one = await kernel()
     await one.run(HANG.format(gives_up=False), hangs)
     other = await waiter()
-    await until(lambda: [data["deed"] for data in interventions] == ["interrupt"])
+    await are_done(interventions, "interrupt")
     assert one.name in jp_serverapp.kernel_manager
     rules("[overdue]\ninterrupt_after = 1\nend_after = 2")
-    await granted(other)
-    await until(lambda: [data["deed"] for data in interventions] == ["interrupt", "end"])
+    await asyncio.to_thread(next_of, other, Grant)
+    await are_done(interventions, "interrupt", "end")
     assert one.name not in jp_serverapp.kernel_manager
 
 
@@ -185,7 +175,7 @@ async def test_an_idle_kernel_is_culled_and_others_are_not(
     await busy.run("import time\nprint('hangs', flush=True)\ntime.sleep(600)", hangs)
     await join("elsewhere", busy=False)
     rules("[idle]\ncull_after = 1")
-    await until(lambda: bool(interventions))
+    await are_done(interventions, "cull")
     assert [(data["deed"], data["kernel"]) for data in interventions] == [("cull", idle.name)]
     kernels = jp_serverapp.kernel_manager
     assert (idle.name in kernels, busy.name in kernels) == (False, True)

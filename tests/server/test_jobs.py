@@ -66,7 +66,11 @@ async def test_no_service_is_started_to_look_where_no_job_was_submitted(
 ) -> None:
     status, body = await api("jobs", params={"all": "true"})
     assert (status, body["jobs"], body["nodes"], body["cluster"]) == (200, [], [], "")
-    assert (await api("jobs", "train-1"))[0] == 404
+    for path in (("train-1",), ("train-1", "log")):
+        status, body = await api("jobs", *path)
+        assert (status, body["code"], "train-1" in body["message"]) == (404, "unknown_job", True)
+    status, body = await api("jobs", params={"all": "some"})
+    assert (status, body["message"]) == (400, "`all` is true or false.")
     assert not cluster_socket_path(cluster).exists()
 
 
@@ -121,6 +125,7 @@ async def test_a_service_that_was_killed_is_asked_again(api: Any, start: Start) 
     assert after["pid"] != before["pid"]
 
 
+@pytest.mark.system
 async def test_a_long_log_is_cut_to_whole_lines(api: Any, start: Start) -> None:
     lines = LOG_BYTES // 10
     job = await asyncio.to_thread(start, f"for i in range({lines}): print(f'line {{i:>9}}')")
@@ -130,19 +135,6 @@ async def test_a_long_log_is_cut_to_whole_lines(api: Any, start: Start) -> None:
     assert len(body["text"]) <= LOG_BYTES
     found = body["text"].splitlines()
     assert found == [f"line {i:>9}" for i in range(lines - len(found), lines)]
-
-
-async def test_what_cannot_be_meant_is_refused_in_a_sentence(api: Any, start: Start) -> None:
-    job = await asyncio.to_thread(start, WAITS)
-    status, body = await api("jobs", params={"all": "some"})
-    assert (status, body["message"]) == (400, "`all` is true or false.")
-    status, body = await api("jobs", job.id, "asks", method="POST", body={})
-    assert (status, body["message"]) == (400, "Name one of ask.")
-    assert (await api("jobs", job.id, "asks", method="POST", body={"ask": "stop"}))[0] == 400
-    for path in (["jobs", "none"], ["jobs", "none", "log"]):
-        status, body = await api(*path)
-        assert (status, body["code"]) == (404, "unknown_job")
-        assert "none" in body["message"]
 
 
 @pytest.mark.system
@@ -165,6 +157,7 @@ async def test_jobs_and_nodes_are_in_the_metrics(jp_fetch: Any, api: Any, start:
     assert 'gpushare_node_up{node="n1"} 1.0' in text
 
 
+@pytest.mark.system
 def test_metrics_find_the_service_that_follows_one_that_was_killed(
     cluster: Settings, start: Start
 ) -> None:

@@ -54,12 +54,10 @@ async def test_the_snapshot_is_at_metrics(scrape: Any, join: Any, shown: Any) ->
     assert samples["gpushare_lane_bytes", "host"] == sum(lane.bytes for lane in device.lanes)
     assert samples["gpushare_sessions", "host/running"] == 1
     assert samples["gpushare_sessions", "host/idle"] == 1
-    assert samples["gpushare_waiting", "host"] == 0
     assert samples["gpushare_lanes", "host"] == len(device.lanes)
     assert samples["gpushare_running_lanes", "host"] == 1
-    assert samples["gpushare_shared_lanes", "host"] == 0
-    assert samples["gpushare_resting", "host"] == 0
-    assert samples["gpushare_squeezed", "host"] == 0
+    for none in ("waiting", "shared_lanes", "resting", "squeezed"):
+        assert samples[f"gpushare_{none}", "host"] == 0
     (user,) = {view.user for view in device.sessions}
     assert samples["gpushare_user_sessions", f"host/{user}"] == 2
     assert samples["gpushare_user_persistent_bytes", f"host/{user}"] == 4000
@@ -83,6 +81,7 @@ def counted(settings: Settings) -> None:
     ledger.close()
 
 
+@pytest.mark.system
 async def test_used_time_never_falls_when_a_notebook_ends(
     counted: None, scrape: Any, join: Any, shown: Any
 ) -> None:
@@ -95,6 +94,7 @@ async def test_used_time_never_falls_when_a_notebook_ends(
     assert (await scrape())["gpushare_waited_seconds_total", user] == 3.0
 
 
+@pytest.mark.system
 async def test_a_released_session_is_counted_once_when_it_comes_back(
     counted: None, scrape: Any, join: Any, shown: Any
 ) -> None:
@@ -122,6 +122,7 @@ def recovers_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUPYTER_GPUSHARE_RECOVERY_SECONDS", "3600")
 
 
+@pytest.mark.system
 async def test_a_restarted_broker_recovers(
     recovers_for_long: None, scrape: Any, join: Any, shown: Any
 ) -> None:

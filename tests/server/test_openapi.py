@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import jsonschema
+import pytest
 from jupyter_gpushare_server.handlers import ROUTES
 from jupyter_gpushare_server.openapi import document
 from openapi_spec_validator import validate
@@ -66,6 +67,7 @@ ANSWERS = [
 ]
 
 
+@pytest.mark.system
 async def test_real_answers_are_as_described(api: Any, join: Any) -> None:
     await join("alice", demand=Demand(1000, 500, True), busy=False)
     for path, verb, status, body in ANSWERS:

@@ -59,6 +59,7 @@ async def test_a_user_that_may_only_read_changes_nothing(
     assert look().policy == "fair"
 
 
+@pytest.mark.system
 async def test_a_user_that_may_not_execute_gets_no_socket(
     read_only: None, extension: Any, jp_ws_fetch: Any
 ) -> None:
@@ -67,34 +68,7 @@ async def test_a_user_that_may_not_execute_gets_no_socket(
     assert error.value.code == 403
 
 
-NOT_THEIRS: list[tuple[tuple[str, ...], str, dict[str, Any]]] = [
-    (("sessions", "alice"), "PATCH", {"weight": 9}),
-    (("sessions", "alice"), "PATCH", {"paused": True}),
-    (("sessions", "alice", "asks"), "POST", {"ask": "yield"}),
-    (("sessions", "alice", "asks"), "POST", {"ask": "page_out"}),
-    (("sessions", "alice", "asks"), "POST", {"ask": "cancel"}),
-    (("policy",), "PUT", {"policy": "fifo"}),
-    (("policy",), "PUT", {"running_lanes": 2}),
-]
-
-
-async def test_the_server_of_another_user_is_refused_by_the_broker(
-    api: Any, join: Any, look: Any, as_nobody: Any
-) -> None:
-    await join("alice")
-    before = look()
-    for path, method, body in NOT_THEIRS:
-        with as_nobody():
-            status, answer = await api(*path, method=method, body=body)
-        assert (status, answer["code"]) == (403, "not_permitted"), (path, body)
-        assert answer["message"]
-        after = look()
-        assert after.policy == before.policy
-        assert after.devices[0].running_lanes == before.devices[0].running_lanes
-        assert after.devices[0].sessions[0].weight == before.devices[0].sessions[0].weight
-        assert after.devices[0].sessions[0].state == "idle"
-
-
+@pytest.mark.system
 async def test_another_user_is_told_that_it_is_no_administrator(
     api: Any, join: Any, extension: Any, shown: Any, as_nobody: Any
 ) -> None:
@@ -120,6 +94,7 @@ async def cookies(client: Any, base_url: str, header: dict[str, str]) -> dict[st
     return headers
 
 
+@pytest.mark.system
 async def test_a_socket_that_a_page_of_another_site_opens_is_403(
     extension: Any,
     http_server_client: Any,
@@ -142,11 +117,9 @@ async def test_a_socket_that_a_page_of_another_site_opens_is_403(
 CHANGES = [(path, verb) for path, verb in VERBS if verb != "get"]
 
 
+@pytest.mark.system
 async def test_a_browser_without_the_pages_token_changes_nothing(
-    extension: Any,
-    http_server_client: Any,
-    jp_base_url: str,
-    jp_auth_header: dict[str, str],
+    extension: Any, http_server_client: Any, jp_base_url: str, jp_auth_header: dict[str, str]
 ) -> None:
     known = await cookies(http_server_client, jp_base_url, jp_auth_header)
     for path, verb in CHANGES:

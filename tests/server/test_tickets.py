@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import Snapshot
 
 from ..polling import TIMEOUT_SECONDS, until
+from .conftest import names
 
 KERNEL = """
 import sys
@@ -87,20 +88,6 @@ def kernel(extension: Any, http_server: Any) -> Enter:
     return lambda: Client.connect(load(), "kernel")
 
 
-async def test_the_panel_sees_the_broker_as_the_servers_user(
-    extension: Any, found: Any, api: Any
-) -> None:
-    await found()
-    viewer = (await api("viewer"))[1]
-    assert (viewer["user"], viewer["is_administrator"]) == ("ada", False)
-
-
-async def test_a_kernel_is_let_in_again_and_again_with_a_ticket_each(kernel: Enter) -> None:
-    for _ in range(3):
-        with await asyncio.to_thread(kernel) as client:
-            assert client.welcome.user == "ada"
-
-
 async def test_a_kernel_without_the_servers_secret_gets_no_ticket(
     kernel: Enter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,17 +97,6 @@ async def test_a_kernel_without_the_servers_secret_gets_no_ticket(
         monkeypatch.setenv(credentials.TICKET_SECRET, wrong)
         with pytest.raises(BrokerUnavailable, match="gives this process no one-time token"):
             await asyncio.to_thread(kernel)
-
-
-async def test_the_server_of_a_token_that_was_revoked_issues_no_more_tickets(
-    hub: Any, hub_broker: Any, token: str, kernel: Enter
-) -> None:
-    with await asyncio.to_thread(kernel) as client:
-        assert client.welcome.user == "ada"
-    del hub.of[token]
-    hub_broker.restart()
-    with pytest.raises(BrokerUnavailable, match=r"no one-time token: .*does not know this token"):
-        await asyncio.to_thread(kernel)
 
 
 async def test_while_the_broker_is_away_there_are_no_tickets_and_then_there_are(
@@ -246,16 +222,6 @@ async def test_a_server_that_a_user_starts_in_a_terminal_of_the_hub_is_not_the_h
     assert "JUPYTER_GPUSHARE_TICKET_SOCKET" in os.environ
 
 
-async def test_the_command_line_in_a_terminal_of_the_hub_is_let_in(
-    kernel: Enter, found: Any
-) -> None:
-    await found()
-    run = [sys.executable, "-c", "from jupyter_gpushare.tools.cli import main; main(['status'])"]
-    done = await asyncio.to_thread(subprocess.run, run, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "host" in done.stdout
-
-
 @pytest.mark.system
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 async def test_kernels_come_back_to_the_next_broker_with_new_tickets(
@@ -307,6 +273,7 @@ async def test_a_server_that_goes_leaves_its_kernels_connected(
     client.close()
 
 
+@pytest.mark.system
 async def test_while_its_server_is_away_a_notebook_computes_and_then_comes_back(
     kernel: Enter, extension: Any, hub_broker: Any, shown: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,15 +299,10 @@ async def test_while_its_server_is_away_a_notebook_computes_and_then_comes_back(
         away.rename(place)
         await asyncio.wait_for(waits, 60)
         assert session.holding
-        (view,) = (await shown(lambda state: "long" in names_in(state))).devices[0].sessions
+        (view,) = (await shown(lambda state: "long" in names(state))).devices[0].sessions
         assert (view.name, view.user) == ("long", "ada")
     finally:
         session.close()
-
-
-def names_in(state: Any) -> list[str]:
-    found = state.devices[0].sessions if isinstance(state, Snapshot) else []
-    return [view.name for view in found]
 
 
 # --- what a server leaves behind --------------------------------------------------------------
@@ -354,32 +316,25 @@ ServerApp.launch_instance([
 """
 
 
-@pytest.fixture
-def serve(socket_directory: Path, token: str) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
-    """Start a server of the hub whose temporary files are in `socket_directory`, and wait until
-    its kernels can ask for tickets."""
+@pytest.mark.system
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_that_is_ended_leaves_no_socket_behind(
+    socket_directory: Path, token: str, number: int
+) -> None:
+    """A hub interrupts its servers first; none of them unloads its extensions."""
     of_hub = {"JUPYTERHUB_API_TOKEN": token, "JUPYTERHUB_SERVICE_PREFIX": "/user/ada/"}
     own = {"TMPDIR": str(socket_directory), "HOME": str(socket_directory)}
-    started: list[subprocess.Popen[bytes]] = []
-
-    def serve() -> subprocess.Popen[bytes]:
-        server = subprocess.Popen(
-            [sys.executable, "-c", SERVER],
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **of_hub, **own},
-        )
-        started.append(server)
-        until(lambda: any(answers(path) for path in sockets(socket_directory)))
-        return server
-
-    yield serve
-    for server in started:
+    command = [sys.executable, "-c", SERVER]
+    environment = {**os.environ, **of_hub, **own}
+    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment)
+    try:
+        until(lambda: any(map(answers, socket_directory.glob("gpushare-*/tickets.sock"))))
+        server.send_signal(number)
+        server.wait(TIMEOUT_SECONDS)
+    finally:
         server.kill()
         server.wait()
-
-
-def sockets(folder: Path) -> list[Path]:
-    return list(folder.glob("gpushare-*/tickets.sock"))
+    assert not list(socket_directory.glob("gpushare-*"))
 
 
 def answers(path: Path) -> bool:
@@ -390,39 +345,6 @@ def answers(path: Path) -> bool:
 def make_old(path: Path) -> None:
     """As if it were there for an hour."""
     os.utime(path, (time.time() - 3600,) * 2)
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_server_that_is_ended_leaves_no_socket_behind(
-    serve: Callable[[], subprocess.Popen[bytes]], socket_directory: Path, number: int
-) -> None:
-    """A hub interrupts its servers first; none of them unloads its extensions."""
-    server = serve()
-    server.send_signal(number)
-    server.wait(TIMEOUT_SECONDS)
-    assert not list(socket_directory.glob("gpushare-*"))
-
-
-@pytest.mark.system
-def test_the_next_server_removes_what_a_killed_one_has_left(
-    serve: Callable[[], subprocess.Popen[bytes]], socket_directory: Path
-) -> None:
-    """And nothing of one that lives, however long it has."""
-    killed = serve()
-    (left,) = sockets(socket_directory)
-    killed.kill()
-    killed.wait()
-    make_old(left)
-    serve()
-    (lives,) = sockets(socket_directory)
-    assert lives != left
-    assert not left.parent.exists()
-    make_old(lives)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tempfile, "tempdir", str(socket_directory))
-        next_server()
-    assert lives.exists()
 
 
 @pytest.fixture
@@ -440,14 +362,16 @@ def next_server() -> None:
     Desk().close()
 
 
-def test_only_what_is_old_is_removed_as_a_server_that_starts_does_not_listen_at_once(
-    left: Path,
-) -> None:
+def test_only_what_is_old_and_does_not_listen_is_removed(left: Path) -> None:
+    """A server that starts does not listen at once."""
     next_server()
     assert left.exists()
-    make_old(left)
+    lives = Desk()
+    for path in (left, lives.path):
+        make_old(path)
     next_server()
-    assert not left.parent.exists()
+    assert (left.parent.exists(), lives.path.exists()) == (False, True)
+    lives.close()
 
 
 def test_what_lies_beside_the_socket_is_not_removed(left: Path) -> None:

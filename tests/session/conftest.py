@@ -33,6 +33,12 @@ class Process:
         assert self.popen.stdout is not None
         return self.popen.stdout.readline().strip()
 
+    def say(self) -> None:
+        """Send an empty line."""
+        assert self.popen.stdin is not None
+        self.popen.stdin.write("\n")
+        self.popen.stdin.flush()
+
     def result(self) -> dict[str, object]:
         """Return the JSON of its last line. Not by `communicate`, which misses lines that `line`
         has read ahead."""

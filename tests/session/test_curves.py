@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from jupyter_gpushare.client.memory import WholeProcess
@@ -22,7 +23,13 @@ class Known(WholeProcess):
         return self.shown
 
 
-def usage_of(memory: Known) -> Usage:
+@pytest.fixture
+def memory() -> Known:
+    return Known()
+
+
+@pytest.fixture
+def usage(memory: Known) -> Usage:
     owner: Any = SimpleNamespace(memory=memory)
     return Usage(owner, Membership("this process"), 0.5, None)
 
@@ -31,43 +38,32 @@ def reported(usage: Usage, now: float) -> Curve | None:
     return usage.report(now, True).curve
 
 
-def test_it_is_reported_when_it_is_known_and_again_when_it_has_changed() -> None:
-    memory = Known()
-    usage = usage_of(memory)
+def test_it_is_reported_when_it_is_known_and_again_when_it_has_changed(
+    memory: Known, usage: Usage
+) -> None:
     assert reported(usage, 0) is None
     memory.shown = RISES_AND_FALLS
     assert reported(usage, 1) == RISES_AND_FALLS
     assert reported(usage, 100) is None  # the broker knows it
+    usage.was_registered()
+    assert reported(usage, 101) == RISES_AND_FALLS  # a new one does not
     for changes in ({"seconds": 0.2}, {"peak_bytes": 1 << 21}, {"percent": (20, 60, 100, 80, 20)}):
         memory.shown = replace(RISES_AND_FALLS, **changes)
         usage.was_registered()
         assert reported(usage, 200) == memory.shown
 
 
-def test_small_changes_are_not_reported() -> None:
-    memory = Known()
+def test_small_changes_are_not_reported(memory: Known, usage: Usage) -> None:
     memory.shown = RISES_AND_FALLS
-    usage = usage_of(memory)
     assert reported(usage, 0) == RISES_AND_FALLS
     memory.shown = Curve(0.103, (1 << 20) + (1 << 14), (22, 58, 100, 64, 20))
     assert reported(usage, 100) is None
 
 
-def test_it_is_reported_every_few_seconds_at_most() -> None:
-    memory = Known()
-    usage = usage_of(memory)
+def test_it_is_reported_every_few_seconds_at_most(memory: Known, usage: Usage) -> None:
     times = []
     for now in range(60):
         memory.shown = replace(RISES_AND_FALLS, seconds=1.0 + now)
         if reported(usage, now) is not None:
             times.append(now)
     assert times == [*range(0, 60, int(CURVE_SECONDS))]
-
-
-def test_a_broker_that_does_not_know_it_gets_it_with_the_next_report() -> None:
-    memory = Known()
-    memory.shown = RISES_AND_FALLS
-    usage = usage_of(memory)
-    assert reported(usage, 0) == RISES_AND_FALLS
-    usage.was_registered()
-    assert reported(usage, 1) == RISES_AND_FALLS

@@ -101,15 +101,6 @@ def test_equal_notebooks_get_equal_time_and_a_late_comer_no_more(
 
 
 @pytest.mark.system
-def test_weights_share_out_the_time_of_a_user(
-    settings: Settings, trainer: Callable[..., None]
-) -> None:
-    trainer("light")
-    trainer("heavy", weight=3.0)
-    assert becomes(settings, {"light", "heavy"}, about({"light": 1 / 4, "heavy": 3 / 4}))
-
-
-@pytest.mark.system
 @needs_root
 def test_time_is_shared_over_users_first_and_notebooks_second(
     settings: Settings, trainer: Callable[..., None]
@@ -119,18 +110,6 @@ def test_time_is_shared_over_users_first_and_notebooks_second(
     trainer("alone", uid=ANOTHER)
     names = {"one", "two", "three", "alone"}
     assert becomes(settings, names, lambda found: 0.4 < found["alone"] < 0.6)
-
-
-@thorough
-@pytest.mark.parametrize("policy", ["las", "srtf", "pack"])
-def test_no_session_starves_under_a_policy_that_shares(
-    settings: Settings, trainer: Callable[..., None], policy: str
-) -> None:
-    with Client.connect(settings) as client:
-        client.ask(SetPolicy(policy))
-    for name in ("a", "b", "c"):
-        trainer(name)
-    assert becomes(settings, {"a", "b", "c"}, lambda found: min(found.values()) > 0.15)
 
 
 def grab(settings: Settings, name: str, weight: float) -> None:

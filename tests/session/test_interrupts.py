@@ -8,7 +8,7 @@ import linecache
 import select
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -67,6 +67,17 @@ def _calls_nothing(frame: FrameType) -> bool:
     return line.lstrip().startswith(("with ", "try:"))
 
 
+def at_each_line(act: Callable[[], None]) -> Iterator[int]:
+    """Let it be interrupted at its first line, its second one, and so on to its end."""
+    for nth in itertools.count(1):
+        with Interrupted(nth) as interrupted, contextlib.suppress(KeyboardInterrupt):
+            act()
+        yield nth
+        if interrupted.lines_left > 0:
+            assert nth > LEAST_LINES
+            return
+
+
 @pytest.fixture
 def settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """The holder is asked to yield as soon as another session waits."""
@@ -98,9 +109,8 @@ class Other:
         return not thread.is_alive()
 
 
-def test_an_interrupt_at_any_line_leaves_no_turn_behind(
-    opened: Callable[[str], Session],
-) -> None:
+@pytest.mark.system
+def test_an_interrupt_at_any_line_leaves_no_turn_behind(opened: Callable[[str], Session]) -> None:
     """A cell takes a turn, is asked to yield, and gives it to the session that waits."""
     ours, other = opened("ours"), Other(opened("other"))
 
@@ -112,31 +122,21 @@ def test_an_interrupt_at_any_line_leaves_no_turn_behind(
             select.select([ours._link.client], [], [], 0.05)
             ours.boundary()
 
-    for nth in itertools.count(1):
-        with Interrupted(nth) as interrupted, contextlib.suppress(KeyboardInterrupt):
-            cell()
+    for nth in at_each_line(cell):
         ours.leave()  # as at the end of a cell
         ours.cell_ends()
         for _ in range(2):  # ours may have handed it the first
             assert other.had_a_turn(), f"interrupted at line {nth}"
-        if interrupted.lines_left > 0:
-            assert nth > LEAST_LINES
-            return
 
 
 def test_after_an_interrupt_at_any_line_of_a_change_answers_belong_to_their_questions(
     opened: Callable[[str], Session],
 ) -> None:
     ours = opened("ours")
-    for nth in itertools.count(1):
-        with Interrupted(nth) as interrupted, contextlib.suppress(KeyboardInterrupt):
-            ours.change(weight=2.0)
+    for _ in at_each_line(lambda: ours.change(weight=2.0)):
         with pytest.raises(InvalidValue):
             ours.change(weight=-1.0)
         ours.change(weight=1.0)
-        if interrupted.lines_left > 0:
-            assert nth > LEAST_LINES
-            return
 
 
 class Paged(WholeProcess):
@@ -153,6 +153,7 @@ class Paged(WholeProcess):
         return ""
 
 
+@pytest.mark.system
 def test_an_interrupt_at_any_line_of_a_cell_that_comes_back_leaves_the_next_one_its_memory(
     settings: Settings, opened: Callable[[str], Session]
 ) -> None:
@@ -161,19 +162,15 @@ def test_an_interrupt_at_any_line_of_a_cell_that_comes_back_leaves_the_next_one_
     ours.enter()
     ours.boundary()
     ours.leave()  # now its persistent memory is known
-    for nth in itertools.count(1):
-        page_out(settings, ours)
-        with Interrupted(nth) as interrupted, contextlib.suppress(KeyboardInterrupt):
-            ours.cell_begins()
+    page_out(settings, ours)
+    for nth in at_each_line(ours.cell_begins):
         ours.cell_ends()
         cell = threading.Thread(target=ours.cell_begins, daemon=True)
         cell.start()
         cell.join(SECONDS)
         assert not cell.is_alive(), f"the cell after one interrupted at line {nth} waits for ever"
         assert not memory.is_out
-        if interrupted.lines_left > 0:
-            assert nth > LEAST_LINES
-            return
+        page_out(settings, ours)
 
 
 def page_out(settings: Settings, session: Session) -> None:

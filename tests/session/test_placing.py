@@ -1,33 +1,44 @@
-"""The GPU of a session on a host with several GPUs, with a broker that sees them all."""
+"""The GPU of a session, or several, on a host with three: the broker sees them all."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 from jupyter_gpushare_kernel.sentences import begun
 
+from jupyter_gpushare.client.placement import OLD_BROKER
 from jupyter_gpushare.client.session import Session
-from jupyter_gpushare.errors import UnknownDevice
+from jupyter_gpushare.errors import ProtocolError, UnknownDevice
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
+from .conftest import Process
+from .test_session import TRAIN, overlaps
+
 if TYPE_CHECKING:
     from ..conftest import FakeGpus
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-TWO = [f"gpu GPU-{name} {16 << 30} 0 NVIDIA L4" for name in "ab"]
+THREE = [f"gpu GPU-{name} {16 << 30} 0 NVIDIA L4" for name in "abc"]
 
 
 @pytest.fixture
 def open_session(gpus: FakeGpus, opened: Callable[..., Session]) -> Callable[..., Session]:
-    """Opens a session on a host with two GPUs."""
-    gpus.say(*TWO)
+    gpus.say(*THREE)
     return opened
+
+
+@pytest.fixture
+def open_gang(open_session: Callable[..., Session]) -> Callable[..., Session]:
+    """Opens a session in this process, which has not used a GPU."""
+    return partial(open_session, "gang", device="auto")
 
 
 def test_a_number_is_that_of_the_process(
@@ -51,23 +62,7 @@ def test_a_session_with_the_choice_sees_the_gpu_that_it_got_and_no_other(
     assert (second.host_device, os.environ[VISIBLE]) == ("cuda:1", "GPU-b")
     assert first.device == second.device == "cuda:0"
     names = {device.name: [view.name for view in device.sessions] for device in look().devices}
-    assert names == {"cuda:0": ["a"], "cuda:1": ["b"], "host": []}
-
-
-def test_a_gpu_that_is_not_visible_is_refused_with_the_visible_ones(
-    open_session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(VISIBLE, "1")
-    with pytest.raises(UnknownDevice, match=r"there is cuda:0 \(NVIDIA L4\), host"):
-        open_session("a", device="cuda:1")
-
-
-def test_auto_is_the_host_where_no_gpu_is_visible(
-    open_session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(VISIBLE, "")
-    session = open_session("a", device="auto")
-    assert (session.device, session.host_device) == ("host", "host")
+    assert names == {"cuda:0": ["a"], "cuda:1": ["b"], "cuda:2": [], "host": []}
 
 
 def test_a_session_that_comes_back_has_its_gpu_whatever_the_environment_is_by_then(
@@ -84,10 +79,11 @@ def test_a_session_that_comes_back_has_its_gpu_whatever_the_environment_is_by_th
     assert sessions()["a"].state == "idle"
 
 
+@pytest.mark.system
 def test_a_session_that_waits_for_unmanaged_memory_is_told_so_and_has_it_afterwards(
     gpus: FakeGpus, settings: Settings
 ) -> None:
-    gpus.say(TWO[0], f"process 1 {16 << 30}")
+    gpus.say(THREE[0], f"process 1 {16 << 30}")
     demand = m.Demand(1 << 30, 1 << 30, measured=True)
     with Client.connect(settings, "tests") as client:
         client.ask(m.Open("a", "a.ipynb", "cuda:0", demand=demand))
@@ -97,7 +93,78 @@ def test_a_session_that_waits_for_unmanaged_memory_is_told_so_and_has_it_afterwa
         assert wait.reason == (
             "waits for memory: needs 2.0 GiB, 0 B are free, 16.0 GiB are unmanaged memory"
         )
-        gpus.say(TWO[0])
+        gpus.say(THREE[0])
         while isinstance(news := client.receive(), m.Wait):
             pass
         assert isinstance(news, m.Grant)
+
+
+# --- several at once ------------------------------------------------------------------------
+
+
+@pytest.mark.system
+def test_a_gang_and_sessions_with_one_device_take_turns(
+    gpus: FakeGpus, run: Callable[..., Process]
+) -> None:
+    gpus.say(*THREE)
+
+    def train(name: str, device: str, devices: int) -> Process:
+        options = {"name": name, "device": device, "devices": devices}
+        return run(TRAIN, 150, json.dumps(options))
+
+    gang = train("gang", "auto", 2)
+    singles = [train(f"single{number}", f"cuda:{number}", 1) for number in range(2)]
+    other = train("other", "auto", 2)
+    results = [process.result() for process in (gang, *singles, other)]
+    assert [result["iterations"] for result in results] == [150] * 4
+    devices = {device for result in results for device in result["on"]}  # type: ignore[attr-defined]
+    assert devices == {"cuda:0", "cuda:1", "cuda:2"}
+    for device in devices:
+        there = [result for result in results if device in result["on"]]  # type: ignore[operator]
+        assert overlaps(there) == 0
+    assert str(results[0]["visible"]).count("GPU-") == 2
+
+
+@pytest.mark.usefixtures("before_cuda")
+def test_a_process_that_had_one_gpu_may_have_several_afterwards(
+    open_gang: Callable[..., Session],
+) -> None:
+    open_gang(devices=1).close()
+    assert os.environ[VISIBLE] == "GPU-a"
+    assert open_gang(devices=3).host_devices == ["cuda:0", "cuda:1", "cuda:2"]
+
+
+@pytest.mark.usefixtures("before_cuda")
+def test_a_gang_has_only_devices_that_the_process_may_see(
+    open_gang: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VISIBLE, "2,1")
+    assert open_gang(devices=2).host_devices == ["cuda:2", "cuda:1"]
+    assert os.environ[VISIBLE] == "GPU-c,GPU-b"
+
+
+@pytest.mark.parametrize(
+    ("device", "there"),
+    [("host", "host"), ("auto", "cuda:0, cuda:1, cuda:2"), ("cuda:1", "cuda:1")],
+)
+def test_more_devices_than_there_are_is_one_sentence(
+    open_gang: Callable[..., Session], device: str, there: str
+) -> None:
+    with pytest.raises(UnknownDevice) as raised:
+        open_gang(devices=4, device=device)
+    assert str(raised.value) == (
+        f"4 devices at once are more than this notebook may use here: {there}"
+    )
+
+
+@pytest.mark.usefixtures("before_cuda")
+def test_a_broker_that_knows_no_gangs_is_reported_as_old(
+    open_gang: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ignores the field that it does not know, and answers as to all others."""
+    answer = m.Opened("gang", "cuda:0", 16 << 30, 0, "GPU-a")
+    with monkeypatch.context() as patched:
+        patched.setattr(Client, "ask", lambda *args, **more: answer)
+        with pytest.raises(ProtocolError) as raised:
+            open_gang(devices=2)
+    assert str(raised.value) == OLD_BROKER

@@ -13,15 +13,13 @@ def bar(length: int | None) -> tqdm:  # type: ignore[type-arg]
     return tqdm(total=length, file=io.StringIO())
 
 
-def test_no_bar_means_unknown() -> None:
-    assert remaining.from_tqdm() is None
-
-
 def test_a_bar_tells_the_rest_of_it() -> None:
+    assert remaining.from_tqdm() is None
     with bar(100) as batches:
         batches.update(30)
         assert remaining.from_tqdm() == 70
-    assert remaining.from_tqdm() is None
+    with bar(None):
+        assert remaining.from_tqdm() is None
 
 
 def test_bars_in_bars_multiply() -> None:
@@ -29,8 +27,3 @@ def test_bars_in_bars_multiply() -> None:
         epochs.update(2)
         batches.update(20)
         assert remaining.from_tqdm() == 2 * 100 + 80
-
-
-def test_a_bar_without_an_end_tells_nothing() -> None:
-    with bar(None):
-        assert remaining.from_tqdm() is None

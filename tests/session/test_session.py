@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
-import pwd
-import re
 import select
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +18,7 @@ import pytest
 
 import jupyter_gpushare as gpushare
 from jupyter_gpushare.client.session import Session
-from jupyter_gpushare.errors import BrokerUnavailable, DoesNotFit
+from jupyter_gpushare.errors import DoesNotFit
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
@@ -29,13 +27,14 @@ from jupyter_gpushare.wire.snapshot import SessionView
 
 from .conftest import Process
 
+Pair = tuple[Session, Session, threading.Thread]
 TRAIN = """
-import json, sys, time
+import json, os, sys, time
 import jupyter_gpushare as gpushare
 
-name, count = sys.argv[1], int(sys.argv[2])
+count, options = int(sys.argv[1]), json.loads(sys.argv[2])
 held = []
-with gpushare.session(name=name) as session:
+with gpushare.session(**options) as session:
     for number in gpushare.iterations(range(count)):
         begin = time.monotonic()
         while time.monotonic() < begin + 0.002:
@@ -43,7 +42,9 @@ with gpushare.session(name=name) as session:
         held.append((begin, time.monotonic()))
         if number == 20:
             print("training", flush=True)
-print(json.dumps({"held": held, "iterations": session.iterations}))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
+print(json.dumps({"held": held, "iterations": session.iterations, "visible": visible,
+                  "on": session.host_devices or [session.host_device]}))
 """
 
 
@@ -61,24 +62,6 @@ def overlaps(results: list[dict[str, object]]) -> int:
 
 
 # --- turns ------------------------------------------------------------------------------------
-
-
-def test_turns_of_processes_never_overlap(run: Callable[..., Process]) -> None:
-    processes = [run(TRAIN, name, 300) for name in ("a", "b", "c")]
-    results = [process.result() for process in processes]
-    assert [result["iterations"] for result in results] == [300, 300, 300]
-    assert overlaps(results) == 0
-
-
-def test_a_killed_process_frees_its_lane_and_its_memory(
-    run: Callable[..., Process], sessions: Callable[[], dict[str, SessionView]]
-) -> None:
-    first, second = run(TRAIN, "first", 1_000_000), run(TRAIN, "second", 400)
-    first.line()
-    second.line()
-    first.kill()
-    second.result()
-    assert "first" not in sessions()
 
 
 def test_the_broker_survives_the_process_that_started_it(run: Callable[..., Process]) -> None:
@@ -100,7 +83,7 @@ def test_the_broker_survives_the_process_that_started_it(run: Callable[..., Proc
 def test_three_sessions_train_on_when_the_broker_ends(
     run: Callable[..., Process], settings: Settings, broker_pid: int, end: signal.Signals
 ) -> None:
-    processes = [run(TRAIN, name, 400) for name in ("a", "b", "c")]
+    processes = [run(TRAIN, 400, json.dumps({"name": name})) for name in "abc"]
     for process in processes:
         assert process.line() == "training"
     os.kill(broker_pid, end)
@@ -109,33 +92,6 @@ def test_three_sessions_train_on_when_the_broker_ends(
     assert overlaps(results) == 0, "the one that ran kept its turn"
     with Client.connect(settings, start=False) as client:
         assert client.welcome.pid != broker_pid
-
-
-def test_a_session_keeps_its_history_over_a_lost_broker(
-    opened: Callable[..., Session], broker_pid: int, sessions: Callable[[], dict[str, SessionView]]
-) -> None:
-    session = opened("long")
-    session.enter()
-    for _ in range(5):
-        session.boundary()
-    session.leave()
-    os.kill(broker_pid, signal.SIGKILL)
-    session.enter()
-    session.leave()
-    assert sessions()["long"].iterations == 5
-    session.close()
-
-
-def test_a_holder_registers_again_while_it_computes(
-    opened: Callable[..., Session], broker_pid: int, sessions: Callable[[], dict[str, SessionView]]
-) -> None:
-    session = opened("busy")
-    session.enter()
-    os.kill(broker_pid, signal.SIGKILL)
-    while (view := sessions().get("busy")) is None:
-        time.sleep(0.01)  # user code computes; the session must come back by itself
-    assert view.state == "running"
-    session.close()
 
 
 def test_a_holder_that_registers_again_says_how_far_its_turn_is_squeezed(
@@ -151,15 +107,6 @@ def test_a_holder_that_registers_again_says_how_far_its_turn_is_squeezed(
     session.leave()
     session.cell_ends()
     assert session._registration.message().squeezed_bytes == 0
-    session.close()
-
-
-def test_without_any_available_broker_the_reason_is_reported(
-    settings: Settings, opened: Callable[..., Session]
-) -> None:
-    hopeless = msgspec.structs.replace(settings, socket="/proc/none/b.sock")
-    with pytest.raises(BrokerUnavailable, match="cannot be made"):
-        opened("x", hopeless)
 
 
 # --- waiting ----------------------------------------------------------------------------------
@@ -174,56 +121,6 @@ def holder(settings: Settings) -> Iterator[Client]:
     client.receive()
     yield client
     client.close()
-
-
-INTERRUPTED = """
-import os, signal, sys
-import jupyter_gpushare as gpushare
-
-with gpushare.session(name="waiter") as session:
-    session.on_wait = lambda wait: wait and os.kill(os.getpid(), signal.SIGINT)
-    try:
-        session.enter()
-    except KeyboardInterrupt:
-        print("interrupted", session.holding, flush=True)
-    session.on_wait = lambda wait: None
-    sys.stdin.readline()
-    session.enter()
-    print("granted", session.holding, flush=True)
-    session.leave()
-"""
-
-
-CANCELLED = """
-import sys
-import jupyter_gpushare as gpushare
-
-with gpushare.session(name="waiter") as session:
-    session.on_wait = lambda wait: wait and print("waits", flush=True)
-    try:
-        session.enter()
-    except gpushare.errors.Cancelled as error:
-        print(error, session.holding, flush=True)
-    session.on_wait = lambda wait: None
-    session.enter()
-    print("granted", session.holding, flush=True)
-"""
-
-
-def test_a_wait_that_is_cancelled_fails_with_the_user_and_the_next_one_is_new(
-    run: Callable[..., Process],
-    holder: Client,
-    sessions: Callable[[], dict[str, SessionView]],
-) -> None:
-    waiter = run(CANCELLED)
-    assert waiter.line() == "waits"
-    holder.ask(m.Cancel(sessions()["waiter"].id))
-    while (line := waiter.line()) == "waits":
-        pass
-    user = pwd.getpwuid(os.getuid()).pw_name
-    assert re.fullmatch(f"{user} cancelled this cell's wait for the device after .* s False", line)
-    holder.send(m.Finish(1))
-    assert waiter.line() == "granted True"
 
 
 CANCELLED_TOO_LATE = """
@@ -250,67 +147,17 @@ with gpushare.session(name="waiter") as session:
 """
 
 
+@pytest.mark.system
 def test_a_cancellation_that_comes_after_the_wait_does_not_end_the_next_one(
-    run: Callable[..., Process],
-    holder: Client,
-    sessions: Callable[[], dict[str, SessionView]],
+    run: Callable[..., Process], holder: Client, sessions: Callable[[], dict[str, SessionView]]
 ) -> None:
     waiter = run(CANCELLED_TOO_LATE)
     assert waiter.line() == "asleep"
     holder.ask(m.Cancel(sessions()["waiter"].id))
-    assert waiter.popen.stdin is not None
-    waiter.popen.stdin.write("\n")
-    waiter.popen.stdin.flush()
+    waiter.say()
     assert waiter.line() == "interrupted"
     holder.send(m.Finish(1))
     assert waiter.line() == "granted True"
-
-
-def test_an_interrupt_ends_the_wait_and_withdraws_the_request(
-    run: Callable[..., Process],
-    holder: Client,
-    sessions: Callable[[], dict[str, SessionView]],
-) -> None:
-    waiter = run(INTERRUPTED)
-    assert waiter.line() == "interrupted False"
-    assert sessions()["waiter"].state == "idle"
-    holder.send(m.Finish(1))
-    assert waiter.popen.stdin is not None
-    waiter.popen.stdin.write("\n")
-    waiter.popen.stdin.flush()
-    assert waiter.line() == "granted True", "the next request is not confused by the withdrawn one"
-
-
-def test_a_wait_is_explained_and_its_end_is_told(
-    opened: Callable[..., Session], holder: Client
-) -> None:
-    heard: list[m.Wait | None] = []
-    session = opened("waiter")
-
-    def on_wait(wait: m.Wait | None) -> None:
-        heard.append(wait)
-        if wait is not None:
-            holder.send(m.Finish(1))
-
-    session.on_wait = on_wait
-    session.enter()
-    assert isinstance(heard[0], m.Wait)
-    assert "holder.ipynb" in heard[0].reason
-    assert heard[-1] is None
-    assert session.waited_seconds > 0
-    session.close()
-
-
-def test_a_thread_may_wait_while_another_looks(
-    opened: Callable[..., Session], holder: Client
-) -> None:
-    session = opened("threads")
-    thread = threading.Thread(target=session.enter)
-    thread.start()
-    holder.send(m.Finish(1))
-    thread.join()
-    assert session.holding
-    session.close()
 
 
 def test_a_demand_that_can_never_fit_is_reported_once_and_tried_again(
@@ -324,7 +171,6 @@ def test_a_demand_that_can_never_fit_is_reported_once_and_tried_again(
     with pytest.raises(DoesNotFit, match=r"MiB|GiB"):
         session.enter()
     session.enter()
-    session.close()
 
 
 def test_the_end_of_a_cell_reports_what_a_context_switch_left_unreported(
@@ -345,9 +191,7 @@ def test_the_end_of_a_cell_reports_what_a_context_switch_left_unreported(
         assert sessions()["ours"].iterations == session.iterations > 1
 
 
-def test_the_keeper_is_quiet_about_a_connection_closed_before_it_looked(
-    settings: Settings,
-) -> None:
+def test_the_keeper_is_quiet_about_a_connection_closed_before_it_looked(settings: Settings) -> None:
     session = Session(settings, name="brief")
     session._link.connect()  # without its keeper, whose part we play
     session.close()
@@ -384,24 +228,6 @@ def held_by_another_thread(lock: Any) -> Iterator[None]:
     thread.join()
 
 
-def test_a_paused_session_waits_until_it_is_resumed(
-    settings: Settings, opened: Callable[..., Session]
-) -> None:
-    session = opened("paused")
-    session.change(paused=True)
-    waiting = threading.Event()
-    session.on_wait = lambda wait: waiting.set() if wait else None
-    thread = threading.Thread(target=session.enter)
-    thread.start()
-    waiting.wait()
-    assert not session.holding
-    with Client.connect(settings) as other:
-        other.ask(m.Change(session.id, paused=False))
-    thread.join()
-    assert session.holding
-    session.close()
-
-
 # --- threads ----------------------------------------------------------------------------------
 
 SPIN = """
@@ -412,6 +238,7 @@ with gpushare.session(name="x"):
 """
 
 
+@pytest.mark.system
 def test_idle_threads_of_a_sharing_process_sleep_unless_the_user_wants_them_to_spin(
     run: Callable[..., Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -458,6 +285,7 @@ def test_a_forked_child_does_not_keep_its_parents_session(
 # --- scripts ----------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_iterations_gives_every_batch_of_every_epoch(settings: Settings) -> None:
     with gpushare.session(name="script") as session:
         batches = list(gpushare.iterations([1, 2, 3], epochs=2))
@@ -508,7 +336,7 @@ def test_a_session_in_a_session_is_the_same(settings: Settings) -> None:
 
 
 @pytest.fixture
-def pair(opened: Callable[..., Session]) -> Iterator[tuple[Session, Session, threading.Thread]]:
+def pair(opened: Callable[..., Session]) -> Pair:
     """Two sessions whose demands are known; one has the turn, has been asked to yield it, and the
     other waits for it in a thread."""
     pair = opened("first"), opened("second")
@@ -522,14 +350,10 @@ def pair(opened: Callable[..., Session]) -> Iterator[tuple[Session, Session, thr
     waiting.start()
     assert first._link.client is not None
     select.select([first._link.client], [], [])
-    yield first, second, waiting
-    for session in pair:
-        session.close()
+    return first, second, waiting
 
 
-def test_a_direct_handoff_needs_no_broker(
-    broker_pid: int, pair: tuple[Session, Session, threading.Thread]
-) -> None:
+def test_a_direct_handoff_needs_no_broker(broker_pid: int, pair: Pair) -> None:
     first, second, waiting = pair
     os.kill(broker_pid, signal.SIGSTOP)
     first.boundary()
@@ -538,50 +362,17 @@ def test_a_direct_handoff_needs_no_broker(
     os.kill(broker_pid, signal.SIGCONT)
 
 
-def test_the_broker_learns_of_a_direct_handoff(
-    pair: tuple[Session, Session, threading.Thread],
-    sessions: Callable[[], dict[str, SessionView]],
-) -> None:
-    first, second, waiting = pair
-    first.boundary()
-    waiting.join()
-    first.leave()
-    assert {name: view.state for name, view in sessions().items()} == {
-        "first": "idle",
-        "second": "running",
-    }
-    second.boundary()
-    assert second.holding, "nobody else waits"
-
-
-def test_a_direct_handoff_that_gets_lost_costs_no_turn(
-    pair: tuple[Session, Session, threading.Thread],
-) -> None:
-    first, second, waiting = pair
-    first._turn.handoff_slot.close()
-    first.boundary()
-    waiting.join()
-    assert (first.holding, second.holding) == (False, True)
-
-
-def test_a_direct_handoff_from_a_stranger_gives_no_turn(
-    pair: tuple[Session, Session, threading.Thread],
-) -> None:
+def test_a_direct_handoff_from_a_stranger_gives_no_turn(pair: Pair) -> None:
     _, second, waiting = pair
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
-        for handoff_token in (
-            b"",
-            b"?",
-            write_handoff_token("0" * m.KEY_LENGTH, m.Grant(2, 1)).encode(),
-        ):
+        forged = write_handoff_token("0" * m.KEY_LENGTH, m.Grant(2, 1)).encode()
+        for handoff_token in (b"", b"?", forged):
             stranger.sendto(handoff_token, f"\0{second._turn.handoff_slot.name}")
     waiting.join(0.2)
     assert not second.holding
 
 
-def test_a_session_that_carries_a_direct_handoff_cannot_write_another(
-    pair: tuple[Session, Session, threading.Thread],
-) -> None:
+def test_a_session_that_carries_a_direct_handoff_cannot_write_another(pair: Pair) -> None:
     """It tries other memory for the same turn, and another lane."""
     first, second, waiting = pair
     with first._link.lock:
@@ -600,9 +391,7 @@ def test_a_session_that_carries_a_direct_handoff_cannot_write_another(
     assert second.holding
 
 
-def test_a_session_that_lost_its_connection_hands_nothing_off(
-    pair: tuple[Session, Session, threading.Thread],
-) -> None:
+def test_a_session_that_lost_its_connection_hands_nothing_off(pair: Pair) -> None:
     """A successor was named on the connection that is lost."""
     first, second, waiting = pair
     with first._link.lock:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from jupyter_gpushare._core import Cell, Demand, Job
 from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.simulator.simulate import run
+from jupyter_gpushare.simulator.simulate import run as simulation
 from jupyter_gpushare.simulator.workload import Workload
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import SetPolicy
+
+from .conftest import Process
 
 ITERATION, WARM, OPEN = 0.03, 10, 10.0
 LENGTHS = {"middle": 60, "long": 120, "short": 20}
@@ -37,22 +36,10 @@ for count in ({WARM}, count):
         session.boundary()
     session.leave()
     session.cell_ends()
-    print(flush=True)
+    print("ready", flush=True)
     sys.stdin.readline()
 session.close()
 """
-
-
-@contextmanager
-def notebook(name: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that has done its first iterations, and waits for a line to do the others."""
-    words = [sys.executable, "-c", WORK, name, str(LENGTHS[name])]
-    with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as started:
-        assert started.stdout is not None
-        assert started.stdout.readline() == "\n"
-        yield started
 
 
 def ended(client: Client) -> Iterator[str]:
@@ -80,7 +67,8 @@ def simulated(policy: str) -> list[str]:
         )
         for number, (name, count) in enumerate(LENGTHS.items())
     ]
-    ended = {each.id: each.ended or 0.0 for each in run(Workload(jobs, 16 << 30), policy).outcomes}
+    outcomes = simulation(Workload(jobs, 16 << 30), policy).outcomes
+    ended = {each.id: each.ended or 0.0 for each in outcomes}
     return sorted(ended, key=ended.__getitem__)
 
 
@@ -93,14 +81,20 @@ def simulated(policy: str) -> list[str]:
         "fair",
     ],
 )
-def test_real_notebooks_end_in_the_order_that_is_simulated(policy: str, settings: Settings) -> None:
-    with Client.connect(settings, "tests") as client, ExitStack() as stack:
+def test_real_notebooks_end_in_the_order_that_is_simulated(
+    policy: str, settings: Settings, run: Callable[..., Process]
+) -> None:
+    with Client.connect(settings, "tests") as client:
         client.ask(SetPolicy(policy))
-        started = {name: stack.enter_context(notebook(name)) for name in LENGTHS}
-        for each in started.values():
-            print(file=each.stdin, flush=True)
+        started = []
+        for name, length in LENGTHS.items():
+            started.append(run(WORK, name, length))
+            assert started[-1].line() == "ready"
+        for each in started:
+            each.say()
             time.sleep(APART)
         ends = list(ended(client))
-        for each in started.values():
-            print(file=each.stdin, flush=True)
+        for each in started:
+            each.say()
+            each.popen.wait(60)
     assert ends == simulated(policy)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from jupyter_gpushare.client.stacks import FrameId, id_of, runs
 
 # A garbage collection that begins in a look closes files, and so lets other threads go on.
@@ -47,6 +49,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.system
 def test_a_look_at_the_stacks_of_threads_never_stops_them() -> None:
     """CPython 3.11 and before may stop all threads for ever in `sys._current_frames`."""
     done = subprocess.run(

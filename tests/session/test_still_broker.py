@@ -25,11 +25,8 @@ SHORT_SECONDS = 0.3  # for which an answer of the stopped broker is waited for
 
 
 @pytest.fixture
-def session(settings: Settings) -> Iterator[Session]:
-    session = Session(settings, name="mine")
-    session.open()
-    yield session
-    session.close()
+def session(opened: Callable[..., Session]) -> Session:
+    return opened("mine")
 
 
 @pytest.fixture
@@ -83,6 +80,7 @@ def test_sharing_ends_beside_a_broker_that_does_not_respond(session: Session) ->
     assert not closing.is_alive()
 
 
+@pytest.mark.system
 def test_training_waits_for_a_broker_that_does_not_respond(
     session: Session, go_on: Callable[[], None]
 ) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.client.session import Session
-from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.launch import connect, log_path
 from jupyter_gpushare.wire.messages import Wait
@@ -54,6 +53,7 @@ def session(opened: Callable[..., Session]) -> Session:
     return opened("mine")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("trouble", ["descriptors", "log"])
 def test_a_cell_that_waits_is_told_and_continues_when_the_system_recovers(
     settings: Settings, broker_pid: int, session: Session, trouble: str
@@ -111,8 +111,3 @@ def test_a_lack_of_processes_is_reported_in_one_sentence(settings: Settings) -> 
 
     said = as_user(NOBODY, act)
     assert said.startswith("BrokerUnavailable: the way to the broker on"), said
-
-
-def test_a_lack_of_descriptors_is_reported_in_one_sentence(settings: Settings) -> None:
-    with no_descriptors(), pytest.raises(BrokerUnavailable, match="Too many open files"):
-        connect(settings)

@@ -3,7 +3,6 @@ which one has the turn."""
 
 from __future__ import annotations
 
-import os
 import queue
 import signal
 import subprocess
@@ -24,7 +23,7 @@ from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import try_connect
 from jupyter_gpushare.wire.snapshot import SessionView
 
-from ..polling import next_of, until
+from ..polling import until
 
 NEWER = """
 from jupyter_gpushare.wire import messages
@@ -75,50 +74,6 @@ def opened(
     return partial(opened, given=only_looks)
 
 
-def stop_by_signal(settings: Settings) -> None:
-    with Client.connect(settings, start=False) as client:
-        os.kill(client.welcome.pid, signal.SIGTERM)
-
-
-def stop_by_message(settings: Settings) -> None:
-    with Client.connect(settings, start=False) as client:
-        client.ask(m.Shutdown())
-
-
-def kill(settings: Settings) -> None:
-    with Client.connect(settings, start=False) as client:
-        os.kill(client.welcome.pid, signal.SIGKILL)
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("end", [stop_by_signal, stop_by_message, kill])
-def test_a_waiting_session_is_not_granted_before_the_holder_has_come_back(
-    settings: Settings, end: Callable[[Settings], None]
-) -> None:
-    """This holds however the broker ended, if it had sessions: the one that waits comes back
-    first."""
-    first, second = Client.connect(settings), Client.connect(settings)
-    for client, name in ((first, "first"), (second, "second")):
-        client.ask(m.Open(id=name, name=name, device="host", demand=DEMAND))
-        client.send(m.Request(1))
-    next_of(first, m.Grant)
-    end(settings)
-    for client in (first, second):
-        with pytest.raises(Exception, match="ended"):
-            next_of(client, type(None))
-    waits, holds = Client.connect(settings), Client.connect(settings)
-    waits.ask(
-        m.Open(id="second", name="second", device="host", demand=DEMAND, turn=1, waiting=True)
-    )
-    holds.ask(m.Open(id="first", name="first", device="host", demand=DEMAND, turn=1, holding=True))
-    next_of(holds, m.Yield)
-    assert not waits.has_news() or not isinstance(waits.receive(), m.Grant)
-    holds.send(m.Finish(1))
-    next_of(waits, m.Grant)
-    for client in (waits, holds):
-        client.close()
-
-
 def test_a_broker_that_ended_without_sessions_leaves_none_to_wait_for(
     settings: Settings, only_looks: Settings, brokers: Brokers
 ) -> None:
@@ -159,6 +114,7 @@ def test_holder_waiting_and_idle_sessions_keep_their_states_at_the_next_broker(
     assert waiter.holding
 
 
+@pytest.mark.system
 def test_with_a_broker_of_a_newer_protocol_the_holder_computes_and_waiting_sessions_are_told_why(
     opened: Callable[[str], Session], brokers: Brokers
 ) -> None:

@@ -18,8 +18,9 @@ from jupyter_gpushare import _core
 from jupyter_gpushare.client.torch.boundaries import Boundaries
 from jupyter_gpushare.client.torch.memory import Memory
 
-Losses = list[float]
-Modules = list[Any]
+from ..programs.iterations import Bits, bits_of
+
+Training = Callable[[], tuple[list[float], list[torch.Tensor]]]  # losses and weights
 
 
 @dataclass
@@ -78,11 +79,10 @@ def bytes_of(size: int) -> torch.Tensor:
     return torch.empty(size, dtype=torch.uint8)
 
 
-def alone(code: str) -> list[str]:
+def alone(code: str, *arguments: int) -> list[str]:
     """Run code in a process of its own, where nothing was installed before; its output."""
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False
-    )
+    words = [sys.executable, "-X", "faulthandler", "-c", code, *map(str, arguments)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
@@ -101,16 +101,20 @@ def boundaries(turns: Turns) -> Iterator[Boundaries]:
 
 
 @pytest.fixture
-def shared(turns: Turns) -> Callable[[Callable[[], tuple[Losses, Modules]]], int]:
+def shared(turns: Turns) -> Callable[[Training], int]:
     """Run a training without and with sharing: the same bits; returns the number of boundaries."""
 
-    def run(train: Callable[[], tuple[Losses, Modules]]) -> int:
+    def run(train: Training) -> int:
+        def bits() -> Bits:
+            torch.manual_seed(0)
+            return bits_of(train())
+
         gc.collect()  # what other tests left counts as alive, and would die in the middle
-        alone = _bits(train)
+        alone = bits()
         boundaries = Boundaries(turns, Memory())
         boundaries.install()
         try:
-            together = _bits(train)
+            together = bits()
         finally:
             boundaries.remove()
         assert together == alone
@@ -118,10 +122,3 @@ def shared(turns: Turns) -> Callable[[Callable[[], tuple[Losses, Modules]]], int
         return turns.boundaries
 
     return run
-
-
-def _bits(train: Callable[[], tuple[Losses, Modules]]) -> tuple[list[str], list[bytes]]:
-    torch.manual_seed(0)
-    losses, modules = train()
-    states = [tensor for module in modules for tensor in module.state_dict().values()]
-    return [loss.hex() for loss in losses], [state.numpy().tobytes() for state in states]

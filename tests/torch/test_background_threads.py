@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from jupyter_gpushare.settings import Settings
 
-TRAINING = """
+from .conftest import alone
+
+ON_AND_OFF = """
 import sys, threading, torch
 from torch import nn
+from jupyter_gpushare.client import sharing
 
 torch.set_num_threads(1)
 LAYERS, TIMES = int(sys.argv[1]), int(sys.argv[2])
@@ -37,47 +37,26 @@ class Training:
     def bits(self):
         return [parameter.detach().numpy().tobytes() for parameter in self.net.parameters()]
 
-def beside_a_training(act):
-    training, over = Training(), threading.Event()
-    def train():
-        while not over.is_set():
-            training.iterate()
-    thread = threading.Thread(target=train)
-    thread.start()
-    acts = 0
-    while acts < TIMES or training.iterations <= 10:
-        act()
-        acts += 1
-    over.set()
-    thread.join()
-    return training
+def train():
+    while not over.is_set():
+        training.iterate()
 
-def assert_as_alone(training):
-    alone = Training()
-    for _ in range(training.iterations):
-        alone.iterate()
-    assert alone.bits() == training.bits()
-"""
-ON_AND_OFF = """
-from jupyter_gpushare.client import sharing
-
-def act():
+training, over, times = Training(), threading.Event(), 0
+thread = threading.Thread(target=train)
+thread.start()
+while times < TIMES or training.iterations <= 10:
     sharing.start(device="host", name="again")
     sharing.stop()
-
-assert_as_alone(beside_a_training(act))
-"""
-LOOKING = """
-from jupyter_gpushare.client.torch.tensors import tensors
-
-def act():
-    found = {id(tensor) for tensor in tensors(torch.Tensor)}
-    assert id(mine) in found
-
-mine = torch.ones(1)
-assert_as_alone(beside_a_training(act))
+    times += 1
+over.set()
+thread.join()
+alone = Training()
+for _ in range(training.iterations):
+    alone.iterate()
+assert alone.bits() == training.bits()
 """
 HALF_MADE = """
+import threading, torch
 from jupyter_gpushare.client.torch.tensors import tensors
 
 troubles = []
@@ -92,23 +71,12 @@ def grow(over):
 over = threading.Event()
 thread = threading.Thread(target=grow, args=(over,))
 thread.start()
-for _ in range(TIMES):
+for _ in range(200):
     tensors(torch.Tensor)
 over.set()
 thread.join()
 assert not troubles, troubles
 """
-
-
-def run(program: str, *arguments: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", program, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.system
@@ -124,14 +92,9 @@ def run(program: str, *arguments: int) -> None:
 def test_sharing_goes_on_and_off_beside_a_thread_that_trains(
     settings: Settings, layers: int, times: int
 ) -> None:
-    run(TRAINING + ON_AND_OFF, layers, times)
-
-
-@pytest.mark.thorough
-def test_tensors_are_found_beside_a_backward_of_another_thread() -> None:
-    run(TRAINING + LOOKING, 2, 300)
+    alone(ON_AND_OFF, layers, times)
 
 
 @pytest.mark.system
 def test_finding_tensors_does_not_disturb_an_object_that_another_thread_makes() -> None:
-    run(TRAINING + HALF_MADE, 2, 200)
+    alone(HALF_MADE)

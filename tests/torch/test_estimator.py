@@ -27,6 +27,8 @@ def test_the_first_iteration_says_nothing_of_the_demand() -> None:
 def test_a_demand_is_the_most_of_each_kind_with_a_margin_for_what_varies() -> None:
     assert learned(SMALL, LARGE).demand(CAPACITY) == Demand(120, 80 + 80 // 5, measured=True)
     assert learned(SMALL, LARGE).demand(120 + 80) == Demand(120, 80, measured=True)
+    nearly = LARGE._replace(peak=175)
+    assert learned(LARGE, nearly).demand(CAPACITY) == Demand(120, 80 + 5, measured=True)
 
 
 def test_what_an_iteration_takes_of_its_lane_counts_with_its_holes() -> None:

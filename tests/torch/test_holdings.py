@@ -63,14 +63,6 @@ def test_a_graph_that_several_variables_hold_is_told_once_with_all_of_them() -> 
     assert freed(memory, variables, ("losses",)) == held.bytes + of_the_loss
 
 
-def test_losses_whose_backward_has_run_hold_nothing() -> None:
-    net, x = network(), batch()
-    losses = [net(x).square().mean() for _ in range(3)]
-    for loss in losses:
-        loss.backward()
-    assert [held.kind for held in holdings(losses=losses, x=x)] == []
-
-
 def test_gradients_are_told_with_the_model_that_has_them() -> None:
     memory, variables = Memory(), {"net": network(), "x": batch()}
     variables["net"](variables["x"]).square().mean().backward()
@@ -85,24 +77,6 @@ def test_data_and_weights_are_not_told() -> None:
     net, x = network(), batch()
     kept = {"loss": [net(x).detach()]}
     assert holdings(net=net, x=x, kept=kept, more=torch.randn(512, 512, requires_grad=True)) == []
-
-
-def test_what_an_own_function_saves_is_told() -> None:
-    class Double(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-            ctx.save_for_backward(x.clone())
-            return x.mean()
-
-        @staticmethod
-        def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-            (saved,) = ctx.saved_tensors
-            return gradients[0] * torch.ones_like(saved)
-
-    x = batch().requires_grad_()
-    (held,) = holdings(x=x, loss=Double.apply(x))
-    assert held.names == ("loss",)
-    assert 4 * MIB <= held.bytes < 5 * MIB
 
 
 class Odd:
@@ -128,11 +102,12 @@ class Twice(torch.autograd.Function):
         return gradients[0] * torch.ones_like(ctx.saved_tensors[0])
 
 
-def test_a_graph_that_a_backward_has_freed_holds_nothing() -> None:
+def test_what_an_own_function_saves_is_told_until_a_backward_has_freed_it() -> None:
     x = batch().requires_grad_()
     indexed = (x * 1)[torch.arange(2048)].sum()
     (held,) = holdings(x=x, loss=(loss := Twice.apply(x)))
-    assert held.bytes >= 8 * MIB
+    assert held.names == ("loss",)
+    assert 8 * MIB <= held.bytes < 9 * MIB
     for one in (loss, indexed):
         one.backward()
     assert holdings(x=x, loss=loss, indexed=indexed) == []

@@ -117,14 +117,6 @@ def test_a_peak_contains_bytes_that_were_touched_inside_of_the_iteration() -> No
     del large
 
 
-def test_memory_that_was_never_touched_is_not_paged_out() -> None:
-    large = untouched(2)
-    assert _core.Pager.page_out("/tmp") == ""
-    assert _core.Pager.bytes_out() < PART
-    assert _core.Pager.page_in() == ""
-    assert not large[0][MIB : 10 * MIB].any()  # before that malloc may keep its own pointers
-
-
 # --- demands --------------------------------------------------------------------------------------
 
 

@@ -89,26 +89,17 @@ def test_memory_between_iterations_is_persistent():
     assert memory.demand().ephemeral_bytes == 0
 
 
-def test_varying_shapes_get_a_margin_of_their_spread_up_to_a_fifth():
-    def demand_of(sizes):
-        memory = Memory()
-        for size in sizes:
-            memory.begin()
-            bytes_of(size)
-            memory.end()
-        return memory.demand().ephemeral_bytes
-
-    assert demand_of([1, 1000, 1000]) == 1000
-    assert demand_of([1, 1000, 950]) == 1050
-    assert demand_of([1, 1000, 10]) == 1200
+def iterate(memory, *sizes):
+    """Run iterations of which each has a tensor of that number of bytes."""
+    for size in sizes:
+        memory.begin()
+        bytes_of(size)
+        memory.end()
 
 
 def test_a_margin_takes_no_more_than_the_device_has():
     memory = Memory()
-    for size in (1, 1000, 10):
-        memory.begin()
-        bytes_of(size)
-        memory.end()
+    iterate(memory, 1, 1000, 10)
     persistent = memory.demand().persistent_bytes
     for room, expected in ((1100, 1100), (1000, 1000), (500, 1000)):
         memory.use_lane(None, 0, persistent + room)
@@ -117,24 +108,25 @@ def test_a_margin_takes_no_more_than_the_device_has():
 
 def test_a_demand_forgets_the_distant_past():
     memory = Memory()
-    for size in [1, MIB] + [1000] * estimator.WINDOW:
-        memory.begin()
-        bytes_of(size)
-        memory.end()
+    iterate(memory, 1, MIB, *[1000] * estimator.WINDOW)
     assert memory.demand().ephemeral_bytes == 1000
 
 
-IN_A_LANE = """
+WITH_LANES = """
 import os, torch
+from pathlib import Path
 from jupyter_gpushare.wire.client import LaneMemory
 from jupyter_gpushare.client.torch.memory import Memory
 
 MIB = 1 << 20
 bytes_of = lambda size: torch.empty(size, dtype=torch.uint8)
 memory, kept = Memory(), []
-lane = LaneMemory(1, os.memfd_create("lane"))
-os.ftruncate(lane.descriptor, 64 * MIB)
-memory.use_lane(lane, 64 * MIB, 256 * MIB)
+lanes = [LaneMemory(number, os.memfd_create(f"lane{number}")) for number in (1, 2)]
+for lane in lanes:
+    os.ftruncate(lane.descriptor, 64 * MIB)
+"""
+IN_A_LANE = """
+memory.use_lane(lanes[0], 64 * MIB, 256 * MIB)
 for number in range(6):
     memory.begin()
     kept.clear()
@@ -148,24 +140,17 @@ for number in range(6):
 """
 
 
+@pytest.mark.system
 def test_lane_memory_of_survivors_before_they_were_known_is_not_demanded_for_long():
-    assert list(map(int, alone(IN_A_LANE)))[1:] == [3, 7, 5, 3, 3]
+    assert list(map(int, alone(WITH_LANES + IN_A_LANE)))[1:] == [3, 7, 5, 3, 3]
 
 
 IN_A_LANE_THAT_GROWS = """
-import os, torch
-from jupyter_gpushare.wire.client import LaneMemory
-from jupyter_gpushare.client.torch.memory import Memory
-
-MIB = 1 << 20
-memory = Memory()
-lane = LaneMemory(1, os.memfd_create("lane"))
-os.ftruncate(lane.descriptor, 64 * MIB)
-memory.use_lane(lane, 8 * MIB, 256 * MIB)
+memory.use_lane(lanes[0], 8 * MIB, 256 * MIB)
 for number in range(4):
     memory.begin()
-    assert memory.use_lane(lane, 64 * MIB, 256 * MIB) == ""
-    block = torch.empty(2 * MIB, dtype=torch.uint8)
+    assert memory.use_lane(lanes[0], 64 * MIB, 256 * MIB) == ""
+    block = bytes_of(2 * MIB)
     print(memory.survivors() // MIB)
     del block
     memory.end()
@@ -174,21 +159,10 @@ for number in range(4):
 
 @pytest.mark.system
 def test_a_lane_that_grows_in_the_middle_of_an_iteration_stays_in_use():
-    assert list(map(int, alone(IN_A_LANE_THAT_GROWS))) == [0, 0, 2, 2]
+    assert list(map(int, alone(WITH_LANES + IN_A_LANE_THAT_GROWS))) == [0, 0, 2, 2]
 
 
 A_LANE_THAT_IS_RELEASED = """
-import os, torch
-from pathlib import Path
-from jupyter_gpushare.wire.client import LaneMemory
-from jupyter_gpushare.client.torch.memory import Memory
-
-MIB = 1 << 20
-memory = Memory()
-lanes = [LaneMemory(number, os.memfd_create(f"lane{number}")) for number in (1, 2)]
-for lane in lanes:
-    os.ftruncate(lane.descriptor, 64 * MIB)
-
 def trims(number, size):
     memory.trim_lane(number, size)
     maps = Path("/proc/self/maps").read_text()
@@ -196,7 +170,7 @@ def trims(number, size):
 
 def iterate(survives=False):
     memory.begin()
-    block = torch.empty(2 * MIB, dtype=torch.uint8) if survives else torch.empty(3 * MIB).sum()
+    block = bytes_of(2 * MIB) if survives else torch.empty(3 * MIB).sum()
     memory.end()
     return block
 
@@ -222,7 +196,7 @@ trims(1, 0)
 
 @pytest.mark.system
 def test_a_lane_is_released_whole_unless_an_iteration_or_a_survivor_is_in_it():
-    mapped = alone(A_LANE_THAT_IS_RELEASED)
+    mapped = alone(WITH_LANES + A_LANE_THAT_IS_RELEASED)
     assert mapped == ["lane1"] * 4 + ["none"] * 2 + ["lane2"]
 
 
@@ -243,6 +217,7 @@ print(before - resident())
 """
 
 
+@pytest.mark.system
 def test_a_turn_that_was_spent_outside_of_the_lane_leaves_nothing_in_the_heap():
     (given_back,) = alone(LEARNING)
     assert int(given_back) > 80 * MIB  # of 100

@@ -44,19 +44,23 @@ class Loop:
         return self
 
 
-def test_a_loop_that_loads_nothing_ends_its_iterations_where_no_gradients_are_alive() -> None:
-    loop = Loop().profiled(SHORT)
-    assert [loop.cycle(SHORT) for _ in range(3)] == [["zero_grad"]] * 3
-
-
-def test_a_loop_that_loads_for_long_ends_them_before() -> None:
-    loop = Loop().profiled(LONG)
-    assert [loop.cycle(LONG) for _ in range(3)] == [["step"]] * 3
-
-
-def test_gradients_that_are_large_stay_in_the_iteration_however_long_it_loads() -> None:
-    loop = Loop(gradients=PEAK // 2).profiled(LONG)
-    assert [loop.cycle(LONG) for _ in range(3)] == [["zero_grad"]] * 3
+@pytest.mark.parametrize(
+    ("load", "gradients", "seconds_to_move", "end"),
+    [
+        pytest.param(SHORT, GRADIENTS, 0.005, "zero_grad", id="no gradients are alive there"),
+        pytest.param(LONG, GRADIENTS, 0.005, "step", id="it loads for long"),
+        pytest.param(LONG, PEAK // 2, 0.005, "zero_grad", id="gradients are large"),
+        pytest.param(SHORT, GRADIENTS, 0.0, "step", id="moving costs nothing"),
+        pytest.param(LONG, GRADIENTS, 0.0, "step", id="moving costs nothing, it loads for long"),
+    ],
+)
+def test_a_loop_ends_its_iterations_where_that_costs_least(
+    load: float, gradients: int, seconds_to_move: float, end: str
+) -> None:
+    loop = Loop(gradients)
+    loop.seconds_to_move = seconds_to_move
+    loop.profiled(load)
+    assert [loop.cycle(load) for _ in range(3)] == [[end]] * 3
 
 
 def test_the_choice_follows_the_loop_and_each_cycle_is_one_iteration() -> None:
@@ -64,11 +68,3 @@ def test_the_choice_follows_the_loop_and_each_cycle_is_one_iteration() -> None:
     loads = (SHORT, LONG, LONG, SHORT, SHORT)
     ends = [loop.cycle(load) for load in loads]
     assert ends == [["zero_grad"], ["zero_grad"], ["step"], ["step"], ["zero_grad"]]
-
-
-@pytest.mark.parametrize("load", [SHORT, LONG])
-def test_where_moving_costs_nothing_a_step_is_always_preferred(load: float) -> None:
-    loop = Loop()
-    loop.seconds_to_move = 0.0
-    loop.profiled(load)
-    assert [loop.cycle(load) for _ in range(3)] == [["step"]] * 3

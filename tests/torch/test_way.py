@@ -164,6 +164,7 @@ def test_each_of_these_functions_of_the_broker_calls_the_next_one_itself(
     assert any(stack.split(" > ")[-len(ours) :] == ours for stack in stacks)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", [*POINTS, "direct handoff"])
 def test_each_function_of_the_way_exists(name: str) -> None:
     known = {*defined(), "Host.request", "Host.finish"}

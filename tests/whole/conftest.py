@@ -7,11 +7,11 @@ import gc
 import json
 import mmap
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -22,10 +22,11 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.connect import write_connection_file
 from jupyter_client.manager import KernelManager
 
+from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.snapshot import LaneView, Snapshot
 
-from ..polling import comes
+from ..polling import comes, until
 from ..programs.cells import BODIES, LARGE, MODEL
 from .scribbler import CHANGE_OVER, TELL, Scribbler
 
@@ -78,7 +79,80 @@ class BornKernel:
         Path(self._file).unlink(missing_ok=True)
 
 
-class Notebook:
+class Cell:
+    """The result of one execution: its outputs in order, and the reply."""
+
+    def __init__(self) -> None:
+        self.reply: dict[str, Any] = {}
+        self.messages: list[tuple[str, dict[str, Any]]] = []
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [content for found, content in self.messages if found == kind]
+
+    @property
+    def is_over(self) -> bool:
+        return any(content["execution_state"] == "idle" for content in self.of("status"))
+
+    @property
+    def status(self) -> str:
+        return str(self.reply["status"])
+
+    def stream(self, name: str) -> str:
+        return "".join(content["text"] for content in self.of("stream") if content["name"] == name)
+
+    @property
+    def stdout(self) -> str:
+        return self.stream("stdout")
+
+    @property
+    def stderr(self) -> str:
+        return self.stream("stderr")
+
+    def shown(self, kind: str = "display_data", mime: str = "text/plain") -> list[str]:
+        return [content["data"][mime] for content in self.of(kind)]
+
+    @property
+    def text(self) -> str:
+        """Return all that was displayed, as plain text."""
+        return "\n".join(self.shown())
+
+    @property
+    def traceback(self) -> str:
+        text = "\n".join(line for content in self.of("error")[:1] for line in content["traceback"])
+        return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+class FrontEnd:
+    """A kernel, and what it publishes. Without a nursery, the kernel is a program of its own."""
+
+    def __init__(
+        self, environment: Mapping[str, str], nursery: Nursery | None, flags: Sequence[str] = ()
+    ) -> None:
+        self.manager: Any = fresh_kernel(*flags) if nursery is None else BornKernel(nursery)
+        self.manager.start_kernel(env={**os.environ, **environment})
+        self.client = self.manager.blocking_client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=CELL_SECONDS)
+
+    def read(self, id: str, cell: Cell) -> None:
+        """Read one message; it is the cell's if it has this id."""
+        message = self.client.get_iopub_msg(timeout=CELL_SECONDS)
+        if message["parent_header"].get("msg_id") == id:
+            cell.messages.append((message["msg_type"], message["content"]))
+
+    def kill(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+
+def fresh_kernel(*flags: str) -> KernelManager:
+    manager = KernelManager()
+    assert manager.kernel_spec is not None
+    manager.kernel_spec.argv[0:1] = [sys.executable, *flags]
+    return manager
+
+
+class Notebook(FrontEnd):
     """A kernel and what its cells print."""
 
     def __init__(
@@ -87,35 +161,26 @@ class Notebook:
         environment: Mapping[str, str] = MappingProxyType({}),
         nursery: Nursery | None = None,
     ) -> None:
+        super().__init__(environment, nursery)
         self.name = name
-        self.manager: Any = (
-            KernelManager(kernel_name="python3") if nursery is None else BornKernel(nursery)
-        )
-        self.manager.start_kernel(env={**os.environ, **environment})
-        self.client = self.manager.blocking_client()
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=240)
 
     def start(self, code: str) -> str:
         """Run a cell without waiting for its end; returns its id."""
         return str(self.client.execute(code))
 
-    def end(self, cell: str) -> str:
+    def shows(self, id: str) -> Cell:
+        """Wait for a cell's end; return all that it has shown."""
+        cell = Cell()
+        while not cell.is_over:
+            self.read(id, cell)
+        return cell
+
+    def end(self, id: str) -> str:
         """Wait for a cell's end; return its output. Raises AssertionError with its traceback."""
-        printed, failed = [], []
-        deadline = time.monotonic() + CELL_SECONDS
-        while True:
-            message = self.client.get_iopub_msg(timeout=deadline - time.monotonic())
-            if message["parent_header"].get("msg_id") != cell:
-                continue
-            kind, content = message["msg_type"], message["content"]
-            if kind == "stream" and content["name"] == "stdout":
-                printed.append(content["text"])
-            elif kind == "error":
-                failed += [content["ename"], *content["traceback"]]
-            elif kind == "status" and content["execution_state"] == "idle":
-                assert not failed, "\n".join(failed)
-                return "".join(printed)
+        cell = self.shows(id)
+        for failed in cell.of("error"):
+            raise AssertionError("\n".join([failed["ename"], *failed["traceback"]]))
+        return cell.stdout
 
     def run(self, code: str) -> str:
         return self.end(self.start(code))
@@ -126,10 +191,6 @@ class Notebook:
 
     def interrupt(self) -> None:
         self.manager.interrupt_kernel()
-
-    def kill(self) -> None:
-        self.client.stop_channels()
-        self.manager.shutdown_kernel(now=True)
 
 
 @pytest.fixture
@@ -231,6 +292,17 @@ def memory_of_lanes(pid: int) -> Iterator[tuple[int, int]]:
         with contextlib.suppress(FileNotFoundError):  # closed just now
             if "memfd:gpushare-lane" in os.readlink(file):
                 yield (status := file.stat()).st_ino, status.st_blocks * 512
+
+
+def until_answered(is_so: Callable[[], object]) -> None:
+    """Wait until it is so; a broker that is just coming answers nothing."""
+
+    def is_said() -> bool:
+        with contextlib.suppress(GpuShareError):
+            return bool(is_so())
+        return False
+
+    until(is_said)
 
 
 def last_json(printed: str) -> Any:

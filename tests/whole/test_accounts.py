@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.client.session import Session
-from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.tools import doctor
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Account, AccountRow, Accounts
+
+from .conftest import until_answered
 
 LONG_SECONDS = 1.0  # of a turn: what a broker counts twice, or not at all, is seen
 # What may be lost while a session returns to the next broker: its message is on its way.
@@ -38,18 +39,6 @@ def used(settings: Settings) -> AccountRow:
     return row
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60.0
-    while time.monotonic() < end:
-        try:
-            if is_so():
-                return
-        except GpuShareError:
-            pass  # a broker that is just coming
-        time.sleep(0.05)
-    raise AssertionError("it did not come about")
-
-
 def kill_broker(settings: Settings) -> int:
     with Client.connect(settings, "tests") as client:
         os.kill(client.welcome.pid, signal.SIGKILL)
@@ -63,13 +52,13 @@ def test_a_turn_that_outlives_its_broker_is_counted_once_and_whole(
     asked = time.monotonic()
     session.enter()
     begun = time.monotonic()
-    until(lambda: used(settings).device_seconds > LONG_SECONDS)
+    until_answered(lambda: used(settings).device_seconds > LONG_SECONDS)
     killed = kill_broker(settings)
-    until(lambda: Client.connect(settings, start=False).welcome.pid != killed)
-    until(lambda: used(settings).device_seconds > 2 * LONG_SECONDS)
+    until_answered(lambda: Client.connect(settings, start=False).welcome.pid != killed)
+    until_answered(lambda: used(settings).device_seconds > 2 * LONG_SECONDS)
     ended = time.monotonic()
     session.leave()
-    until(lambda: used(settings).device_seconds >= ended - begun - RETURN_SECONDS)
+    until_answered(lambda: used(settings).device_seconds >= ended - begun - RETURN_SECONDS)
     row = used(settings)
     assert row.device_seconds <= time.monotonic() - asked
     assert row.name.endswith(": cnn.ipynb")
@@ -78,19 +67,20 @@ def test_a_turn_that_outlives_its_broker_is_counted_once_and_whole(
     assert check.state == "ok"
 
 
+@pytest.mark.system
 def test_usage_until_the_end_is_kept_when_broker_and_session_end(
     settings: Settings, session: Session
 ) -> None:
     asked = time.monotonic()
     session.enter()
     begun = time.monotonic()
-    until(lambda: used(settings).device_seconds > LONG_SECONDS)
+    until_answered(lambda: used(settings).device_seconds > LONG_SECONDS)
     ended = time.monotonic()
     session.leave()
     session.close()
     with Client.connect(settings, "tests") as client:
         os.kill(pid := client.welcome.pid, signal.SIGTERM)
-    until(lambda: not Path(f"/proc/{pid}").exists())
+    until_answered(lambda: not Path(f"/proc/{pid}").exists())
     assert ended - begun <= used(settings).device_seconds <= time.monotonic() - asked
     assert stat.S_IMODE(Path(settings.accounts).stat().st_mode) == 0o600
 

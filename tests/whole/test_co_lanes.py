@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -13,9 +12,9 @@ import pytest
 
 from jupyter_gpushare.settings import Settings, as_environment
 from jupyter_gpushare.wire.messages import Curve
-from jupyter_gpushare.wire.snapshot import LaneView, Snapshot
+from jupyter_gpushare.wire.snapshot import Snapshot
 
-from ..co_lanes import CHUNK, EPHEMERAL, Watch, begun, capacity, end_of, is_inside, shared_lane
+from ..co_lanes import CHUNK, EPHEMERAL, Watch, begun, capacity, end_of, is_inside
 from ..faults.scene import Alone, Party, lane_memories, results, trainer
 from ..polling import until
 from ..programs.cells import BODIES, LARGE, program
@@ -65,24 +64,6 @@ def alone(nursery: Nursery) -> Iterator[Alone]:
 
 
 @pytest.fixture
-def lane(look: Callable[[], Snapshot]) -> Callable[[], LaneView]:
-    """Return the lane, which has ends by then."""
-
-    def lane() -> LaneView:
-        found: list[LaneView | None] = []
-
-        def has_two() -> bool:
-            found[:] = [shared_lane(look())]
-            return found[0] is not None
-
-        until(has_two)
-        assert found[0] is not None
-        return found[0]
-
-    return lane
-
-
-@pytest.fixture
 def watched(look: Callable[[], Snapshot]) -> Iterator[Callable[[], Watch]]:
     """A call returns when both compute."""
     opened: list[Watch] = []
@@ -106,12 +87,12 @@ def has_trained(party: Party, alone: Alone) -> bool:
 def test_two_trainings_at_once_come_to_what_they_come_to_alone_in_no_more_than_the_lane(
     train: Callable[[str], Party],
     alone: Alone,
-    lane: Callable[[], LaneView],
     watched: Callable[[], Watch],
     look: Callable[[], Snapshot],
 ) -> None:
     both = [train(name) for name in ("first", "second")]
-    watch, width = watched(), lane().width_bytes
+    watch = watched()
+    (width,) = {lane.width_bytes for lane in look().devices[0].lanes} - {0}
     assert EPHEMERAL <= width < 2 * EPHEMERAL
     assert width % CHUNK == 0
     until(lambda: watch.together > 200)
@@ -172,27 +153,6 @@ def test_a_training_that_is_killed_in_an_iteration_costs_the_other_one_nothing(
     assert has_trained(stays, alone)
     assert has_trained(dies, alone)
     assert not any(watch.above for watch in watches)
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("which", ["elder", "younger"])
-def test_a_training_that_is_stopped_holds_up_no_longer_than_it_is_stopped(
-    which: str,
-    train: Callable[[str], Party],
-    alone: Alone,
-    watched: Callable[[], Watch],
-    look: Callable[[], Snapshot],
-) -> None:
-    both = goes, stops = train("goes"), train("stops")
-    watch = watched()
-    end = end_of(stops.pid, look())
-    until(lambda: is_inside(watch.now(), end, which))
-    stops.signal(signal.SIGSTOP)
-    time.sleep(0.3)
-    stops.signal(signal.SIGCONT)
-    assert all(has_trained(party, alone) for party in both)
-    assert goes.pid != stops.pid
-    assert watch.above == 0
 
 
 @pytest.mark.system

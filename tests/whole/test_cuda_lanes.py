@@ -15,7 +15,7 @@ import pytest
 
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
+from jupyter_gpushare.wire.snapshot import SessionView
 
 from ..polling import until
 
@@ -179,40 +179,6 @@ def test_survivors_of_a_turn_are_their_owner_s_alone(notebook: Callable[..., Not
     train_together(keeper, other)
     assert keeper.is_well()
     assert len(chunks_of(keeper.pid) - chunks_of(other.pid)) == 1
-
-
-@pytest.mark.system
-def test_a_killed_holder_leaves_the_lane_to_the_others(
-    notebook: Callable[..., Notebook], sessions: Callable[[], dict[str, SessionView]]
-) -> None:
-    victim, other = notebook("ada"), notebook("bob")
-    train_together(victim, other)
-    victim.runs("session.enter()")
-    other.begin("iterate(3); session.leave()")
-    until(lambda: sessions()["bob"].state == "waiting")
-    victim.kill()
-    other.end()
-    assert other.is_well()
-    until(lambda: len(chunks_of(other.pid)) == 4 + 1)
-
-
-@pytest.mark.system
-def test_training_continues_when_the_broker_is_killed(
-    notebook: Callable[..., Notebook], broker_pid: int, look: Callable[[], Snapshot]
-) -> None:
-    first, second = notebook("ada"), notebook("bob")
-    train_together(first, second)
-    for each in (first, second):
-        each.begin("iterate(300); session.leave()")
-    os.kill(broker_pid, 9)
-    for each in (first, second):
-        each.end()
-    train_together(first, second)
-    assert first.is_well()
-    assert second.is_well()
-    new = look().broker.pid
-    assert new != broker_pid
-    assert chunks_of(first.pid) & chunks_of(second.pid) == chunks_of(new)
 
 
 @pytest.mark.system

@@ -15,7 +15,6 @@ from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import LaneView, SessionView
 
-from ..polling import until
 from ..programs.cells import LARGE, MODEL, RESULT
 from .conftest import last_json, memory_of_lanes, results_alone
 
@@ -161,29 +160,6 @@ def test_an_iteration_that_overflows_a_lane_computes_elsewhere_and_the_next_turn
     assert [result(ours)] == alone([SHORT, TALL])
 
 
-def test_a_notebook_that_outgrows_its_quota_waits_and_goes_on_once_it_needs_less(
-    notebook: Callable[..., Notebook],
-    sessions: Callable[[], dict[str, SessionView]],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    (rules := tmp_path / "rules.toml").write_text('[quotas]\npersistent = "64 MiB"')
-    monkeypatch.setenv("JUPYTER_GPUSHARE_RULEBOOK", str(rules))
-    grown = notebook("grown")
-    grown.run(LARGE + MODEL + MEDIUM)
-    # The broker learns of it in the first turn, and a slow machine may end that one in this cell.
-    cells = [grown.start(cell) for cell in ("kept = torch.ones(64 << 18)\n" + MEDIUM, MEDIUM)]
-    until(lambda: sessions()["grown"].state == "throttled")
-    assert "where the rule persistent in [quotas] allows 64.0 MiB" in sessions()["grown"].reason
-    grown.interrupt()
-    with pytest.raises(AssertionError, match="You stopped waiting"):
-        [grown.end(cell) for cell in cells]
-    grown.run("del kept")
-    grown.run(MEDIUM)
-    grown.run(MEDIUM)
-    assert sessions()["grown"].persistent_bytes < 64 * MIB
-
-
 # --- several lanes --------------------------------------------------------------------------------
 
 # In the notebook: a session that gets the turn overwrites all of the lane.
@@ -268,7 +244,5 @@ def test_lanes_merge_split_and_close_while_their_notebooks_train(
     assert sum(turns for turns, _ in told) > 6 + 5 + 3, "more than they have had cells"
     holding = HOLD.format(pipe=os.devnull)
     assert [result(each) for each in (first, second, third)] == alone(
-        [MEDIUM, MEDIUM, TALL, SHORT, MEDIUM],
-        [MEDIUM, MEDIUM, MEDIUM, holding],
-        [MEDIUM, MEDIUM],
+        [MEDIUM, MEDIUM, TALL, SHORT, MEDIUM], [MEDIUM, MEDIUM, MEDIUM, holding], [MEDIUM, MEDIUM]
     )

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.wire.snapshot import DeviceView, Snapshot
 
-from .conftest import last_json
+from .conftest import last_json, until_answered
 from .test_paging import ADDRESSES, MODEL, TELL, TRAIN, alone, pages
 
 if TYPE_CHECKING:
@@ -24,7 +22,6 @@ pytestmark = pytest.mark.system
 
 __all__ = ["alone", "pages"]  # fixtures
 RULES = "[idle]\ngive_back_caches_after = 0.5\nrelease_after = 1\n"
-SECONDS = 60.0
 
 
 @pytest.fixture
@@ -41,15 +38,14 @@ def until(look: Callable[[], Snapshot]) -> Callable[[Callable[[DeviceView], Any]
     """Return the first state of the device for which that is true."""
 
     def until(is_so: Callable[[DeviceView], Any]) -> DeviceView:
-        end = time.monotonic() + SECONDS
-        while time.monotonic() < end:
-            try:
-                if is_so(device := look().devices[0]):
-                    return device
-            except GpuShareError:
-                pass  # a broker that is just coming
-            time.sleep(0.05)
-        raise AssertionError("it did not come about")
+        devices: list[DeviceView] = []
+
+        def is_it() -> bool:
+            devices.append(look().devices[0])
+            return bool(is_so(devices[-1]))
+
+        until_answered(is_it)
+        return devices[-1]
 
     return until
 
@@ -80,22 +76,9 @@ def test_the_next_cell_reports_the_steps_and_the_one_after_does_not(
     first.run(MODEL + TRAIN)
     until(is_empty)
     rules.write_text("")  # otherwise the next cell could find it idle again
-    told = shown(first, "1 + 1")
+    told = first.shows(first.start("1 + 1")).shown()
     assert any("No cell has run in this notebook for" in text for text in told), told
-    assert shown(first, "1 + 1") == []
-
-
-def shown(notebook: Notebook, code: str) -> list[str]:
-    """Return the text that a cell displays beside its result."""
-    cell, texts = notebook.start(code), []
-    while True:
-        message = notebook.client.get_iopub_msg(timeout=SECONDS)
-        if message["parent_header"].get("msg_id") != cell:
-            continue
-        if message["msg_type"] == "display_data":
-            texts.append(message["content"]["data"]["text/plain"])
-        if message["content"].get("execution_state") == "idle":
-            return texts
+    assert first.shows(first.start("1 + 1")).shown() == []
 
 
 def test_a_notebook_without_memory_on_the_device_is_released_too(
@@ -136,24 +119,4 @@ def test_a_notebook_without_a_file_to_page_out_to_is_not_released(
     device = until(lambda device: device.sessions[0].idle_step == "release")
     assert device.resting == []
     assert device.persistent_bytes > 60 << 20
-    assert last_json(first.run(TRAIN + TELL)) == alone
-
-
-def test_a_released_notebook_counts_within_the_limits(
-    pages: Path,
-    rules: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    notebook: Callable[..., Notebook],
-    until: Any,
-    alone: Any,
-) -> None:
-    """It comes back at once; a newcomer that would be too much is refused meanwhile."""
-    monkeypatch.setenv("JUPYTER_GPUSHARE_MAX_SESSIONS_PER_USER", "1")
-    first = notebook("first")
-    first.run(MODEL + TRAIN)
-    until(is_empty)
-    second = notebook("second", share=False)
-    second.run("%load_ext jupyter_gpushare")
-    second.run("%gpushare on --device host")
-    assert until(is_empty).resting[0].name == "first"
     assert last_json(first.run(TRAIN + TELL)) == alone

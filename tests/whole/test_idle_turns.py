@@ -93,7 +93,7 @@ async def train_and_wait():
     await asyncio.create_task(train_in_task())
     await asyncio.to_thread(idle)
 
-async def train_in_pool(train):
+async def train_in_pool():
     await asyncio.to_thread(train)
     await asyncio.get_running_loop().run_in_executor(ThreadPoolExecutor(1), idle)
 
@@ -156,11 +156,6 @@ IDLE = {
     train_wide()
     idle()
 """,
-    "C code that has Python's lock": """
-    train()
-    idle_with_the_lock()
-    train()
-""",
     "C code that has Python's lock, after an iteration of its own": """
     session.enter()
     session.boundary()
@@ -180,10 +175,7 @@ IDLE = {
     idle()
 """,
     "a thread of a pool that has trained": """
-    asyncio.run(train_in_pool(train))
-""",
-    "a thread of a pool that has trained with large gradients": """
-    asyncio.run(train_in_pool(train_wide))
+    asyncio.run(train_in_pool())
 """,
     "a server that has looked": """
     server = serve()
@@ -234,11 +226,6 @@ for _what, (_before, _waits) in WAITS.items():
         "BEFORE", _before
     ) + BESIDE.replace("WAITS", _waits)
 IDLE |= {
-    "code that reads a line after it has looked": """
-    train()
-    look()
-    idle()
-""",
     "code that polls after it has looked": """
     look()
     print("idle", flush=True)
@@ -364,34 +351,6 @@ def test_a_process_that_has_the_turn_may_wait_for_a_child_that_shares(
     program = [sys.executable, "-c", HEAD + parent]
     done = subprocess.run(program, capture_output=True, text=True, timeout=SECONDS, cwd="/")
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
-
-
-SHARED_CELL = """
-import sys
-SHARES = '''
-import torch
-import jupyter_gpushare as gpushare
-with gpushare.session(name="child", device="host"):
-    print(torch.nn.Linear(4, 1)(torch.ones(1, 4)).sum().backward())
-'''
-open("FOLDER/child.py", "w").write(SHARES)
-"""
-TRAIN = """
-for x, y in data:
-    optimizer.zero_grad()
-    criterion(net(x), y).backward()
-    optimizer.step()
-"""
-
-
-@pytest.mark.parametrize("output", ["", "output = net(x)"], ids=["with nothing", "with an output"])
-def test_a_cell_that_has_trained_may_run_a_script_that_shares(
-    notebook: Callable[..., Notebook], tmp_path: Path, output: str
-) -> None:
-    ours = notebook()
-    ours.run(LARGE + MODEL + SHARED_CELL.replace("FOLDER", str(tmp_path)))
-    printed = ours.run(f"{TRAIN}\n{output}\n!{{sys.executable}} {tmp_path}/child.py")
-    assert printed.strip() == "None"
 
 
 # Where a training waits until a line comes, with blocks of its iteration alive.

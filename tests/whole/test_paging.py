@@ -99,14 +99,6 @@ def test_an_idle_notebook_is_evicted_and_continues_as_if_nothing_had_been(
     assert last_json(second.run(TRAIN + TELL)) == alone
 
 
-def test_notebooks_that_fit_together_stay_where_they_are(
-    notebook: Callable[..., Notebook], sessions: Callable[[], dict[str, SessionView]]
-) -> None:
-    for name in ("first", "second"):
-        notebook(name).run(MODEL + TRAIN)
-    assert {view.state for view in sessions().values()} == {"idle"}
-
-
 def test_where_nothing_can_be_written_nothing_is_lost(
     pages: Path,
     notebook: Callable[..., Notebook],

@@ -39,18 +39,7 @@ def small_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def errors(notebook: Notebook, cell: str) -> str:
-    """Run a cell; return its stderr."""
-    written = []
-    asked = notebook.start(cell)
-    while True:
-        message = notebook.client.get_iopub_msg(timeout=240)
-        content = message["content"]
-        if message["parent_header"].get("msg_id") != asked:
-            continue
-        if message["msg_type"] == "stream" and content["name"] == "stderr":
-            written.append(content["text"])
-        if message["msg_type"] == "status" and content["execution_state"] == "idle":
-            return "".join(written)
+    return notebook.shows(notebook.start(cell)).stderr
 
 
 def test_a_notebook_keeps_its_turn_rather_than_more_memory_than_there_is(

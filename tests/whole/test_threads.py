@@ -8,67 +8,11 @@ from typing import Any
 
 import pytest
 
-from ..programs.cells import LARGE, MODEL, RESULT
-from .conftest import Notebook, last_json, results_alone
+from .conftest import Notebook
 
 pytestmark = pytest.mark.system
 
 SECONDS = 60.0
-
-TRAIN = """
-for x, y in data * 12:
-    optimizer.zero_grad()
-    loss = criterion(net(x), y)
-    loss.backward()
-    optimizer.step()
-    kept.append(net(x).detach())
-    losses.append(loss.item())
-    del kept[:-5]
-"""
-BEGIN = LARGE + MODEL + "frozen, kept = nn.Linear(64, 64), []\n"
-WITH_THREADS = """
-import threading, time
-over = threading.Event()
-
-def evaluate():
-    with torch.no_grad():
-        frozen(torch.ones(64, 64))
-
-def spawn():
-    while not over.is_set():
-        thread = threading.Thread(target=evaluate)
-        thread.start()
-        thread.join()
-        time.sleep(0.0005)
-
-def message():  # as the kernel does for each message to a widget, in the thread of its subshell
-    while not over.is_set():
-        get_ipython().events.trigger("pre_execute")
-        get_ipython().events.trigger("post_execute")
-        time.sleep(0.001)
-
-thread = threading.Thread(target=WORK)
-thread.start()
-try:
-    exec(TRAIN)
-finally:
-    over.set()
-    thread.join()
-"""
-
-
-@pytest.mark.parametrize("work", ["spawn", "message"])
-def test_training_beside_short_threads_and_messages_of_widgets_is_bit_identical(
-    notebook: Callable[..., Notebook], work: str
-) -> None:
-    alone = results_alone({"alone": BEGIN + TRAIN + RESULT})["alone"]
-    ours = notebook()
-    ours.run(f"TRAIN = {TRAIN!r}")
-    for _ in range(3):
-        ours.run(BEGIN)
-        ours.run(WITH_THREADS.replace("WORK", work))
-        assert last_json(ours.run(RESULT)) == alone
-
 
 IN_A_TURN = """
 import threading

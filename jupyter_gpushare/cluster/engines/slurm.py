@@ -47,7 +47,7 @@ LEAVING = ("drain", "maint", "reserved", "power", "reboot")
 DEAD = ("down", "fail", "unknown", "not_responding")
 # What scancel says of a job that is over, if it says anything.
 OVER = re.compile(r"invalid job id|already complet|^$", re.I)
-UNREACHED = re.compile(r"unable to contact|timed out|communication|connection|temporarily", re.I)
+UNREACHED = re.compile(r"unable to contact|timed out|communication|connect|temporarily", re.I)
 
 
 # What the engine says itself.

@@ -56,29 +56,6 @@ for number, (x, y) in enumerate(data * 3):
 for x, y in data:
     step(x, y)
 """,
-    "an_interrupt_in_a_forward_then_the_rest": """
-import _thread
-class Interrupted(nn.Module):
-    calls = 0
-    def forward(self, x):
-        Interrupted.calls += 1
-        if Interrupted.calls in (5, 12):
-            raise KeyboardInterrupt
-        return x
-model = nn.Sequential(net, Interrupted())
-done = 0
-while done < 20:
-    try:
-        for x, y in (data * 3)[done:20]:
-            optimizer.zero_grad()
-            loss = criterion(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-            done += 1
-    except KeyboardInterrupt:
-        pass
-""",
     "alarms_ring_in_the_loop": """
 import signal
 class Late(Exception):
@@ -146,68 +123,6 @@ for x, y in data:
 # %%
 for x, y in data * 3:
     step(x, y)
-""",
-    "the_extension_is_loaded_again": """
-for x, y in data:
-    step(x, y)
-# %%
-%gpushare on --weight 2
-# %%
-for x, y in data * 2:
-    step(x, y)
-""",
-    "a_module_file_is_changed_and_reloaded": """
-import importlib, pathlib, sys, tempfile
-folder = tempfile.mkdtemp()
-path = pathlib.Path(folder, "reloaded_model.py")
-sys.path.insert(0, folder)
-sys.dont_write_bytecode = True
-for width_of in (32, 96, 64):
-    path.write_text(f'''
-from torch import nn
-class Net(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        first, last = nn.Linear(width, {width_of}), nn.Linear({width_of}, 4)
-        self.layers = nn.Sequential(first, nn.ReLU(), last)
-    def forward(self, x):
-        return self.layers(x)
-''')
-    importlib.invalidate_caches()
-    if "reloaded_model" in sys.modules:
-        importlib.reload(sys.modules["reloaded_model"])
-    import reloaded_model
-    net = reloaded_model.Net(width)
-    modules.append(net)
-    optimizer = torch.optim.Adam(net.parameters())
-    for x, y in data * 2:
-        step(x, y)
-""",
-    "widgets_and_live_outputs": """
-import ipywidgets
-from IPython.display import clear_output, display
-bar, area = ipywidgets.FloatProgress(max=24), ipywidgets.Output()
-display(bar, area)
-for number, (x, y) in enumerate(data * 3):
-    step(x, y)
-    bar.value = number
-    with area:
-        clear_output(wait=True)
-        print(losses[-1])
-""",
-    "models_are_made_and_dropped_in_cycles": """
-import gc
-for trial in range(12):
-    torch.manual_seed(trial)
-    size = 64 * (trial % 3 + 1)
-    net = nn.Sequential(nn.Linear(width, size), nn.Tanh(), nn.Linear(size, 4))
-    net.itself = [net]
-    optimizer = torch.optim.Adam(net.parameters())
-    for x, y in data[:4]:
-        step(x, y)
-    if trial % 4 == 0:
-        gc.collect()
-modules = [net[0], net[2]]
 """,
     "code_after_training_in_the_same_cell": """
 import time

@@ -8,29 +8,10 @@ for x, y in data * 5:
 # %%
 kept += [output * 2 for output in kept[::3]]
 """,
-    "losses_are_added_with_their_graphs": """
-for _ in range(6):
-    optimizer.zero_grad()
-    total = 0
-    for x, y in data[:4]:
-        total = total + criterion(net(x), y)
-    total.backward()
-    optimizer.step()
-    losses.append(total.item())
-""",
     "batches_grow_and_shrink": """
 for rows in [16, 64, 200, 256, 700, 40, 1000, 256, 8, 300] * 3:
     x, y = torch.randn(rows, width), torch.randint(0, 4, (rows,))
     step(x, y)
-""",
-    "evaluation_between_epochs_keeps_predictions": """
-for epoch in range(6):
-    net.train()
-    for x, y in data:
-        step(x, y)
-    net.eval()
-    with torch.no_grad():
-        kept.append(torch.cat([net(x).argmax(1).float() for x, _ in data]))
 """,
     "segments_are_checkpointed": """
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
@@ -87,23 +68,6 @@ for x, y in data * 5:
 for handle in handles:
     handle.remove()
 """,
-    "two_passes_for_each_step": """
-for x, y in data * 4:
-    criterion(net(x), y).backward()
-    with torch.no_grad():
-        bumps = [0.01 * p.grad / (p.grad.norm() + 1e-12) for p in net.parameters()]
-        for p, bump in zip(net.parameters(), bumps):
-            p.add_(bump)
-    optimizer.zero_grad()
-    loss = criterion(net(x), y)
-    loss.backward()
-    with torch.no_grad():
-        for p, bump in zip(net.parameters(), bumps):
-            p.sub_(bump)
-    optimizer.step()
-    optimizer.zero_grad()
-    losses.append(loss.item())
-""",
     "the_update_is_written_by_hand": """
 for x, y in data * 5:
     loss = criterion(net(x), y)
@@ -113,72 +77,6 @@ for x, y in data * 5:
             p -= 0.05 * p.grad
             p.grad = None
     losses.append(loss.item())
-""",
-    "an_averaged_model_follows": """
-averaged = torch.optim.swa_utils.AveragedModel(net)
-modules.append(averaged)
-for x, y in data * 4:
-    step(x, y)
-    averaged.update_parameters(net)
-torch.optim.swa_utils.update_bn(data, averaged)
-""",
-    "recurrent_cells_carry_their_state": """
-cell, head = nn.LSTMCell(width, 128), nn.Linear(128, 4)
-modules += [cell, head]
-lstm_optimizer = torch.optim.Adam([*cell.parameters(), *head.parameters()])
-state = None
-for start in range(10):
-    loss = 0
-    for x, y in data[:4]:
-        state = cell(x, state)
-        loss = loss + criterion(head(state[0]), y)
-    lstm_optimizer.zero_grad()
-    loss.backward()
-    lstm_optimizer.step()
-    state = tuple(part.detach() for part in state)
-    losses.append(loss.item())
-kept += state
-""",
-    "an_agent_replays_what_it_saw": """
-import collections, random
-
-random.seed(1)
-target = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 4))
-target.load_state_dict(net.state_dict())
-memory = collections.deque(maxlen=200)
-state = torch.randn(width)
-for moment in range(300):
-    with torch.no_grad():
-        action = net(state).argmax().item() if random.random() > 0.2 else random.randrange(4)
-    new_state = torch.randn(width)
-    memory.append((state, action, float(new_state.mean()), new_state))
-    state = new_state
-    if moment > 64 and moment % 4 == 0:
-        batch_of = random.sample(memory, 32)
-        states, actions, rewards, next_states = map(list, zip(*batch_of))
-        with torch.no_grad():
-            best = torch.tensor(rewards) + 0.9 * target(torch.stack(next_states)).max(1).values
-        found = net(torch.stack(states)).gather(1, torch.tensor(actions)[:, None])[:, 0]
-        optimizer.zero_grad()
-        loss = nn.functional.smooth_l1_loss(found, best)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    if moment % 50 == 0:
-        target.load_state_dict(net.state_dict())
-""",
-    "rollouts_then_minibatches": """
-for update in range(4):
-    with torch.no_grad():
-        rollout = [(x, net(x).log_softmax(1)) for x, _ in data]
-    for x, old in rollout * 2:
-        ratio = (net(x).log_softmax(1) - old).exp()
-        loss = -torch.min(ratio, ratio.clamp(0.8, 1.2)).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(net.parameters(), 0.5)
-        optimizer.step()
-        losses.append(loss.item())
 """,
     "an_ensemble_is_one_function": """
 from torch.func import functional_call, grad, stack_module_state, vmap
@@ -216,38 +114,6 @@ for number, (x, y) in enumerate(data * 4):
     optimizer.step()
     losses.append(loss.item())
 """,
-    "weights_are_parametrized": """
-from torch.nn.utils.parametrizations import spectral_norm, weight_norm
-
-first, last = weight_norm(nn.Linear(width, 128)), spectral_norm(nn.Linear(128, 4))
-normed = nn.Sequential(first, nn.ReLU(), last)
-modules.append(normed)
-normed_optimizer = torch.optim.SGD(normed.parameters(), lr=0.1, momentum=0.9)
-for x, y in data * 4:
-    normed_optimizer.zero_grad()
-    loss = criterion(normed(x), y)
-    loss.backward()
-    normed_optimizer.step()
-    losses.append(loss.item())
-""",
-    "the_model_is_resized_between_cells": """
-for x, y in data * 2:
-    step(x, y)
-# %%
-wider = nn.Linear(hidden, 9)
-with torch.no_grad():
-    wider.weight[:4], wider.bias[:4] = net[2].weight, net[2].bias
-net[2] = wider
-optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
-for x, y in data * 3:
-    step(x, y)
-# %%
-net = nn.Sequential(net[0], nn.GELU(), nn.Dropout(0.2), net[2])
-modules = [net]
-optimizer = torch.optim.AdamW(net.parameters())
-for x, y in data * 3:
-    step(x, y)
-""",
     "storages_are_resized_and_swapped": """
 scratch = torch.empty(0)
 for number, (x, y) in enumerate(data * 4):
@@ -268,21 +134,6 @@ for number, array in enumerate(arrays):
     array += number
 kept += [torch.from_numpy(array) for array in arrays]
 """,
-    "doubles_complex_and_channels_last": """
-image = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(4),
-                      nn.Flatten(), nn.Linear(128, 4)).to(memory_format=torch.channels_last)
-modules.append(image)
-image_optimizer = torch.optim.SGD(image.parameters(), lr=0.05)
-for number in range(16):
-    x = torch.randn(16, 3, 24, 24).contiguous(memory_format=torch.channels_last)
-    spectrum = torch.fft.rfft2(x.double())
-    x = torch.fft.irfft2(spectrum * spectrum.abs().clamp(max=3), s=(24, 24)).float()
-    image_optimizer.zero_grad()
-    loss = criterion(image(x), torch.randint(0, 4, (16,)))
-    loss.backward()
-    image_optimizer.step()
-    losses.append(loss.item())
-""",
     "embeddings_have_sparse_gradients": """
 table = nn.EmbeddingBag(5000, 64, sparse=True)
 head = nn.Linear(64, 4)
@@ -296,31 +147,11 @@ for number in range(24):
     sparse.step(); dense.step()
     losses.append(loss.item())
 """,
-    "scripted_and_traced_modules": """
-import warnings
-
-warnings.simplefilter("ignore")
-scripted = torch.jit.script(nn.Sequential(nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, 4)))
-plain = nn.Sequential(nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, 4))
-traced = torch.jit.trace(plain, data[0][0])
-modules += [scripted, traced]
-jit_optimizer = torch.optim.Adam([*scripted.parameters(), *traced.parameters()])
-for x, y in data * 4:
-    jit_optimizer.zero_grad()
-    loss = criterion(scripted(x) + traced(x), y)
-    loss.backward()
-    jit_optimizer.step()
-    losses.append(loss.item())
-""",
     "a_compiled_model_meets_new_shapes": """
 compiled = torch.compile(net, backend="aot_eager", dynamic=True)
 for rows in [64, 64, 64, 200, 31, 64, 64, 200] * 2:
     x, y = torch.randn(rows, width), torch.randint(0, 4, (rows,))
-    optimizer.zero_grad()
-    loss = criterion(compiled(x), y)
-    loss.backward()
-    optimizer.step()
-    losses.append(loss.item())
+    step(x, y, compiled)
 torch._dynamo.reset()
 """,
     "checkpoints_are_written_and_read_in_the_loop": """
@@ -336,36 +167,6 @@ with tempfile.TemporaryDirectory() as folder:
             net.load_state_dict(saved["model"])
             optimizer.load_state_dict(saved["optimizer"])
 """,
-    "the_best_model_is_copied": """
-import copy
-
-best, best_loss = None, float("inf")
-for x, y in data * 5:
-    step(x, y)
-    if losses[-1] < best_loss:
-        best, best_loss = copy.deepcopy(net), losses[-1]
-modules.append(best)
-""",
-    "a_transformer_trains_and_then_generates": """
-layer = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.1, batch_first=True)
-model = nn.Sequential(nn.Embedding(100, 64), nn.TransformerEncoder(layer, 2), nn.Linear(64, 100))
-modules.append(model)
-model_optimizer = torch.optim.AdamW(model.parameters())
-for number in range(12):
-    text = torch.randint(0, 100, (8, 33))
-    model_optimizer.zero_grad()
-    loss = criterion(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
-    loss.backward()
-    model_optimizer.step()
-    losses.append(loss.item())
-# %%
-model.eval()
-with torch.inference_mode():
-    text = torch.randint(0, 100, (4, 1))
-    for _ in range(20):
-        text = torch.cat([text, model(text)[:, -1:].argmax(-1)], 1)
-kept.append(text.clone().float())
-""",
     "batches_come_from_an_augmenting_loader": """
 class Augmented(torch.utils.data.Dataset):
     def __len__(self):
@@ -379,13 +180,5 @@ for epoch in range(2):
     for x, y in loader:
         step(x, y)
 del loader
-""",
-    "one_network_of_many_tiny_forwards": """
-with torch.no_grad():
-    kept.append(torch.stack([net(row) for x, _ in data for row in x[:40]]))
-for x, y in data * 2:
-    step(x, y)
-with torch.no_grad():
-    kept.append(torch.stack([net(row) for x, _ in data for row in x[:40]]))
 """,
 }

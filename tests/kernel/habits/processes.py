@@ -52,48 +52,4 @@ child.join()
 for x, y in data:
     step(x, y)
 """,
-    "a_model_is_shared_with_children": """
-import torch.multiprocessing
-shared = nn.Linear(width, 4).share_memory()
-modules.append(shared)
-def add(model, amount):
-    with torch.no_grad():
-        for p in model.parameters():
-            p += amount
-for x, y in data * 2:
-    step(x, y)
-context = torch.multiprocessing.get_context("fork")
-for number in range(3):
-    child = context.Process(target=add, args=(shared, 0.5))
-    child.start()
-    child.join()
-for x, y in data:
-    step(x, y)
-    losses.append(shared(x).sum().item())
-""",
-    "a_process_group_of_one": """
-import tempfile, torch.distributed as dist
-dist.init_process_group("gloo", init_method=f"file://{tempfile.mktemp()}", rank=0, world_size=1)
-ddp = nn.parallel.DistributedDataParallel(net)
-for x, y in data * 3:
-    optimizer.zero_grad()
-    loss = criterion(ddp(x), y)
-    loss.backward()
-    optimizer.step()
-    losses.append(loss.item())
-del ddp
-dist.destroy_process_group()
-""",
-    "joblib_style_pools_of_processes": """
-from concurrent.futures import ProcessPoolExecutor
-import multiprocessing
-def square(number):
-    return float((torch.ones(64, 64) * number).sum())
-for x, y in data * 2:
-    step(x, y)
-with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
-    losses += list(pool.map(square, range(6)))
-for x, y in data:
-    step(x, y)
-""",
 }

@@ -16,18 +16,10 @@ from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from tests.conftest import end_broker
-from tests.programs.cells import LARGE, MODEL, RESULT
+from tests.programs.cells import LARGE, MODEL, RESULT, STEP
 from tests.whole.conftest import CELL_SECONDS, Notebook, last_json
 from tests.whole.scribbler import Scribbler
 
-STEP = """
-def step(x, y):
-    optimizer.zero_grad()
-    loss = criterion(net(x), y)
-    loss.backward()
-    optimizer.step()
-    losses.append(loss.item())
-"""
 PROLOGUE = LARGE + MODEL + STEP
 # In a kernel without sharing the magic says nothing, so that both run the same cells.
 NO_MAGIC = "get_ipython().register_magic_function(lambda line: None, 'line', 'gpushare')"

@@ -78,29 +78,6 @@ for thread in threads:
 losses += found[0] + found[1]
 modules = modules[:1] + sorted(modules[1:], key=lambda module: module[0].weight.sum().item())
 """,
-    "a_thread_of_a_pool_trains_and_idles": """
-from concurrent.futures import ThreadPoolExecutor
-pool = ThreadPoolExecutor(1)
-def train():
-    for x, y in data * 3:
-        step(x, y)
-pool.submit(train).result()
-# %%
-losses.append(pool.submit(lambda: net(data[0][0]).sum().item()).result())
-# %%
-for x, y in data:
-    step(x, y)
-""",
-    "the_main_thread_looks_and_another_trains": """
-import threading
-net(data[0][0])
-def train():
-    for x, y in data * 3:
-        step(x, y)
-trainer = threading.Thread(target=train)
-trainer.start()
-trainer.join()
-""",
     "turn_is_used_while_a_thread_trains": """
 import contextlib, os, threading
 import jupyter_gpushare as gpushare
@@ -158,27 +135,6 @@ threading.Thread(target=prefetch).start()
 while (pair := ready.get()) is not None:
     step(*pair)
 """,
-    "a_server_answers_with_gradients_on": """
-import http.server, threading, urllib.request
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        body = net(data[0][0]).sum().item().hex().encode()
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(body)
-    def log_message(self, *_):
-        pass
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-threading.Thread(target=server.serve_forever, daemon=True).start()
-# %%
-url = f"http://127.0.0.1:{server.server_port}/"
-for x, y in data:
-    step(x, y)
-    losses.append(float.fromhex(urllib.request.urlopen(url).read().decode()))
-# %%
-losses.append(float.fromhex(urllib.request.urlopen(url).read().decode()))
-server.shutdown()
-""",
     "two_tasks_take_turns_at_awaits": """
 import asyncio
 async def train(name):
@@ -206,31 +162,6 @@ await asyncio.sleep(0)
 # %%
 await task
 # %%
-for x, y in data:
-    step(x, y)
-""",
-    "training_is_sent_to_a_thread_and_awaited": """
-import asyncio
-def epoch():
-    for x, y in data * 3:
-        optimizer.zero_grad()
-        loss = criterion(net(x), y)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-await asyncio.to_thread(epoch)
-# %%
-await asyncio.to_thread(epoch)
-""",
-    "a_timer_trains_between_cells": """
-import threading
-def train():
-    for x, y in data * 2:
-        step(x, y)
-timer = threading.Timer(0.05, train)
-timer.start()
-# %%
-timer.join()
 for x, y in data:
     step(x, y)
 """,

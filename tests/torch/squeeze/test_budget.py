@@ -18,7 +18,7 @@ from jupyter_gpushare.client.torch.squeeze.kinds import Event, Kinds
 from jupyter_gpushare.client.torch.squeeze.prediction import Step, foretell, options_of
 from jupyter_gpushare.client.torch.squeeze.squeeze import CALM_AFTER, RECORDS
 
-from ...programs.networks import Residual, cnn, images, mlp, train, vectors
+from ...programs.networks import Of, Residual, cnn, images, mlp, train, vectors
 from .conftest import Squeezed
 
 pytestmark = [
@@ -108,6 +108,7 @@ def test_an_iteration_that_ends_without_a_boundary_is_not_recorded(squeezed: Squ
         assert len(squeezed.memory.demand().options) >= 5
 
 
+@pytest.mark.system
 def test_a_training_that_becomes_smaller_is_recorded_anew(squeezed: Squeezed) -> None:
     model, (x, y) = network("mlp")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -132,13 +133,6 @@ def test_people_are_told_how_far_the_learning_is_and_then_what_is_known(squeezed
         assert memory.how_squeezed == "nothing has had to leave memory so far"
 
 
-def test_what_suffices_moves_nothing(squeezed: Squeezed) -> None:
-    with squeezed.to(1 << 30):
-        needed(squeezed.memory, "mlp")
-    assert squeezed.moved == 0
-    assert "nothing has had to leave" in squeezed.memory.how_squeezed
-
-
 def recorded(model: torch.nn.Module) -> list[bool]:
     """Return a list that tells of each later forward of the model whether recipes are noted."""
     told: list[bool] = []
@@ -158,6 +152,7 @@ def test_recipes_are_noted_only_as_long_as_they_may_be_of_use(
     assert told[0]
     assert told[-TRIED:] == [False] * TRIED
     assert squeezed.squeeze.cache.dropped == 0
+    assert (squeezed.moved > 0) == (size == 1)
 
 
 def test_recipes_are_noted_again_once_memory_does_not_suffice(squeezed: Squeezed) -> None:
@@ -209,13 +204,6 @@ def test_iterations_far_from_the_size_are_left_alone_until_one_comes_near(
         assert ended[1] <= 6 * MIB
 
 
-def test_no_bytes_stay_behind(squeezed: Squeezed) -> None:
-    with squeezed.to(1):
-        needed(squeezed.memory, "cnn")
-    assert squeezed.moved > 0
-    assert squeezed.squeeze.cache.used == 0
-
-
 def test_a_size_that_cannot_be_held_is_no_option_any_more(squeezed: Squeezed) -> None:
     with squeezed.automatically():
         needed(squeezed.memory, "mlp")
@@ -257,20 +245,19 @@ TAPE = [
 PACE = 1e-3 / MIB  # a millisecond for each entry, each way
 
 
-def test_without_a_budget_nothing_costs() -> None:
-    cost = foretell(TAPE, float("inf"), PACE)
-    assert cost.peak == 3 * MIB
-    assert cost.seconds == pytest.approx(0, abs=1e-3)
-
-
-def test_the_entry_that_is_needed_last_is_written_and_read() -> None:
-    cost = foretell(TAPE, 2 * MIB, PACE)
-    assert cost.peak == 2 * MIB
-    assert cost.seconds == pytest.approx(0.002, abs=2e-4)
-
-
-def test_the_floor_is_what_must_stay() -> None:
-    assert foretell(TAPE, 0, PACE) == foretell(TAPE, 2 * MIB, PACE)
+@pytest.mark.parametrize(
+    ("budget", "peak", "seconds"),
+    [
+        pytest.param(float("inf"), 3 * MIB, 0, id="nothing costs"),
+        pytest.param(2 * MIB, 2 * MIB, 0.002, id="one is written and read"),
+        pytest.param(0, 2 * MIB, 0.002, id="no less than the floor"),
+    ],
+)
+def test_what_a_budget_costs_is_foretold(budget: float, peak: int, seconds: float) -> None:
+    """The entry that is needed last leaves memory."""
+    cost = foretell(TAPE, budget, PACE)
+    assert cost.peak == peak
+    assert cost.seconds == pytest.approx(seconds, abs=2e-4)
 
 
 def test_options_become_smaller_and_slower() -> None:
@@ -279,11 +266,12 @@ def test_options_become_smaller_and_slower() -> None:
     assert options[0].slowdown == pytest.approx(1.002, abs=2e-4)
 
 
-def test_a_training_leaves_nothing_for_the_garbage_collector(squeezed: Squeezed) -> None:
+def test_a_training_leaves_nothing_behind(squeezed: Squeezed) -> None:
     before = squeezed.memory.live()
     with squeezed.to(1):
         needed(squeezed.memory, "cnn")
     assert squeezed.moved > 0
+    assert squeezed.squeeze.cache.used == 0
     assert squeezed.memory.live() == before
 
 
@@ -308,7 +296,12 @@ def steps_of(*layers: torch.nn.Module, batch: int, width: int) -> Callable[[], N
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
+    return step_of(model, optimizer, x)
 
+
+def step_of(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor
+) -> Callable[[], None]:
     def step() -> None:
         optimizer.zero_grad(set_to_none=False)
         model(x).square().mean().backward()
@@ -330,22 +323,12 @@ def test_iterations_of_two_kinds_by_turns_need_no_more_than_the_larger_one(
     assert by_turns <= 1.05 * alone
 
 
+@pytest.mark.system
 def test_batches_of_other_sizes_are_of_one_kind(squeezed: Squeezed) -> None:
-    torch.manual_seed(0)
     model = torch.nn.Sequential(*[torch.nn.Linear(256, 256), torch.nn.Tanh()] * 6)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def step(batch: int) -> Callable[[], None]:
-        x = torch.randn(batch, 256)
-
-        def run() -> None:
-            optimizer.zero_grad(set_to_none=False)
-            model(x).square().mean().backward()
-            optimizer.step()
-
-        return run
-
-    alone, by_turns = alone_and_by_turns(squeezed, step(1024), step(2048), step(4096))
+    steps = [step_of(model, optimizer, torch.randn(batch, 256)) for batch in (1024, 2048, 4096)]
+    alone, by_turns = alone_and_by_turns(squeezed, *steps)
     assert by_turns <= 1.05 * alone
 
 
@@ -392,19 +375,14 @@ def test_what_is_needed_after_a_tensor_is_saved_again_is_not_needed_the_first_ti
     layers need little more than one."""
     needs = []
     for layers in (1, 2):
-        lstm = torch.nn.LSTM(64, 64, layers)
-        model = torch.nn.Sequential(lstm, Last(), torch.nn.Linear(64, 4))
+        lstm, last = torch.nn.LSTM(64, 64, layers), Of(lambda self, result: result[0][-1])
+        model = torch.nn.Sequential(lstm, last, torch.nn.Linear(64, 4))
         batch = torch.randn(32, 64, 64), torch.randint(4, (64,))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         with squeezed.to(1, 0.0):
             train(model, batch, 7, optimizer)
             needs += [squeezed.memory.estimator.recent[-1].ephemeral]
     assert needs[1] <= 1.2 * needs[0]
-
-
-class Last(torch.nn.Module):
-    def forward(self, result: tuple[torch.Tensor, object]) -> torch.Tensor:
-        return result[0][-1]
 
 
 def test_the_floor_of_one_kind_serves_the_others_and_is_forgotten() -> None:
@@ -425,6 +403,7 @@ def kinds_by_turns() -> list[Callable[[], None]]:
     return [steps_of(*layers, batch=batch, width=256) for batch in (4096, 512)]
 
 
+@pytest.mark.system
 def test_the_largest_kind_of_iteration_is_the_one_that_is_recorded(squeezed: Squeezed) -> None:
     steps = kinds_by_turns()
     with squeezed.automatically():
@@ -441,6 +420,7 @@ def test_the_largest_kind_of_iteration_is_the_one_that_is_recorded(squeezed: Squ
     assert max(one.ephemeral for one in squeezed.memory.estimator.recent) <= options[-1].bytes
 
 
+@pytest.mark.system
 def test_a_training_whose_largest_iteration_is_rare_is_recorded_a_few_times_only(
     squeezed: Squeezed,
 ) -> None:
@@ -458,6 +438,7 @@ def test_a_training_whose_largest_iteration_is_rare_is_recorded_a_few_times_only
     assert options[1].bytes > options[0].bytes / 2
 
 
+@pytest.mark.system
 def test_a_size_that_some_iterations_exceed_again_and_again_is_no_option_any_more(
     squeezed: Squeezed,
 ) -> None:

@@ -13,7 +13,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any, ClassVar
 
 import pytest
@@ -48,6 +47,13 @@ def file_size_limit(size: int) -> Iterator[None]:
 
 def program() -> Any:
     return train(cnn(Residual(), Residual()), images(), 4)
+
+
+def assert_same(squeezed: Squeezed, program: Callable[[], Any] = program) -> None:
+    """What moves as much as it can comes to the same as without squeezing."""
+    stock = run(program)
+    with squeezed.to(1, 0.0):
+        assert is_same(run(program), stock)
 
 
 @pytest.mark.parametrize("size", [0, 64 * KIB, 700 * KIB])
@@ -104,11 +110,10 @@ def test_a_file_has_no_more_bytes_than_its_quota(tmp_path: Path) -> None:
 def test_the_files_of_all_notebooks_in_a_directory_have_no_more_bytes_than_their_quota(
     tmp_path: Path,
 ) -> None:
-    stock, most = run(program), 4 * MIB
+    most = 4 * MIB
     pair = [Squeezed(tmp_path, all=most) for _ in range(2)]
     for squeezed in pair:
-        with squeezed.to(1, 0.0):
-            assert is_same(run(program), stock)
+        assert_same(squeezed)
     sizes = [os.stat(path).st_size for path in page_files(tmp_path)]
     assert pair[0].moved > 0
     assert 0 < sum(sizes) <= most
@@ -149,9 +154,8 @@ def test_a_forked_child_leaves_the_quota_to_its_parent(tmp_path: Path) -> None:
 
 def test_a_notebook_that_may_not_share_a_quota_squeezes_nothing_and_is_told(tmp_path: Path) -> None:
     (tmp_path / shared_quota.NAME).symlink_to(tmp_path / "elsewhere")
-    squeezed, stock = Squeezed(tmp_path, all=4 * MIB), run(program)
-    with squeezed.to(1, 0.0):
-        assert is_same(run(program), stock)
+    squeezed = Squeezed(tmp_path, all=4 * MIB)
+    assert_same(squeezed)
     assert squeezed.moved == 0
     assert any("cannot be written" in said for said in squeezed.told)
 
@@ -169,16 +173,14 @@ def test_squeezing_that_was_called_off_begins_again_when_it_is_wanted(squeezed: 
 def test_a_directory_that_is_removed_while_its_file_is_in_use_does_not_matter(
     tmp_path: Path,
 ) -> None:
-    squeezed, stock = Squeezed(tmp_path / "pages"), run(program)
+    squeezed = Squeezed(tmp_path / "pages")
 
     def removing() -> Any:
         model = cnn(Residual(), Residual())
         model[3].register_full_backward_hook(lambda *args: _remove(tmp_path / "pages"))
         return train(model, images(), 4)
 
-    with squeezed.to(1, 0.0):
-        result = run(removing)
-    assert is_same(result, stock)
+    assert_same(squeezed, removing)
     assert squeezed.moved > 0
     assert squeezed.told == []
 
@@ -190,10 +192,8 @@ def _remove(directory: Path) -> None:
 
 def test_a_directory_that_cannot_be_made_is_told_and_loses_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    squeezed, stock = Squeezed(tmp_path / "file" / "pages"), run(program)
-    with squeezed.to(1, 0.0):
-        result = run(program)
-    assert is_same(result, stock)
+    squeezed = Squeezed(tmp_path / "file" / "pages")
+    assert_same(squeezed)
     (said,) = squeezed.told
     assert "cannot be written" in said
 
@@ -236,6 +236,7 @@ def test_a_file_that_cannot_be_read_is_an_error_and_never_wrong_numbers(
             loss.backward()
 
 
+@pytest.mark.system
 def test_an_interrupt_at_any_moment_loses_nothing(squeezed: Squeezed) -> None:
     """An interrupt comes at each of many instructions in turn; the iteration is run again, and all
     that was saved before it is still right."""
@@ -274,6 +275,7 @@ def _gradients_of(model: Any, x: torch.Tensor, y: torch.Tensor) -> list[Any]:
     return found
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("pace", [0.0, 1.0], ids=["written", "made anew"])
 def test_an_interrupt_in_any_function_is_raised(squeezed: Squeezed, pace: float) -> None:
     """Python ignores what is raised in callbacks of weak references, and in `__del__`: were an
@@ -400,30 +402,6 @@ def test_gradients_are_read_only_in_the_thread_of_the_backward(squeezed: Squeeze
         assert Noting.readers == {other}
 
 
-def test_a_forked_child_has_all_that_the_parent_had(squeezed: Squeezed) -> None:
-    model, (x, y) = cnn(Residual()), images()
-    torch.nn.functional.cross_entropy(model(x), y).backward()
-    expected = [gradient.clone() for gradient in gradients(model)]
-    model.zero_grad()
-    for norm in model.modules():
-        if isinstance(norm, torch.nn.BatchNorm2d):
-            norm.reset_running_stats()
-    with squeezed.to(1, 0.0):
-        loss = torch.nn.functional.cross_entropy(model(x), y)
-        assert squeezed.moved > 0
-        if (child := os.fork()) == 0:
-            with contextlib.suppress(BaseException):
-                loss.backward()
-                os._exit(0 if is_same(gradients(model), expected) else 2)
-            os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        loss.backward()
-        assert is_same(gradients(model), expected)
-        before = squeezed.moved
-        torch.nn.functional.cross_entropy(model(x), y).backward()
-    assert squeezed.moved >= before
-
-
 def test_a_forked_child_has_what_earlier_iterations_have_saved(squeezed: Squeezed) -> None:
     """The parent writes other bytes to the same places of the file before the child takes them."""
     model, (x, y) = mlp(), vectors()
@@ -447,47 +425,6 @@ def test_a_forked_child_has_what_earlier_iterations_have_saved(squeezed: Squeeze
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     os.close(reader)
     os.close(writer)
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-sys.path.insert(0, {root!r})
-from tests.torch.squeeze.conftest import Squeezed
-from tests.programs.networks import cnn, images
-squeezed = Squeezed(Path({directory!r}))
-with squeezed.to(1, 0.0):
-    out = cnn()(images()[0])
-    assert squeezed.moved > 0
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.system
-def test_a_killed_process_leaves_no_file(tmp_path: Path) -> None:
-    code = KILLED.format(root=str(ROOT), directory=str(tmp_path / "pages"))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert list((tmp_path / "pages").iterdir()) == []
-
-
-def test_no_python_code_of_ours_runs_as_an_entry_ends(squeezed: Squeezed) -> None:
-    """Python ignores an interrupt there, and the cell would go on."""
-    model, (x, y) = cnn(Residual(), Residual()), images()
-    called: list[str] = []
-
-    def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call":  # of Python code
-            called.append(frame.f_code.co_name)
-
-    with squeezed.to(1):
-        loss = torch.nn.functional.cross_entropy(model(x), y)
-        assert squeezed.moved > 0
-        sys.setprofile(note)
-        del loss
-        sys.setprofile(None)
-    assert called == []
-    assert squeezed.squeeze.cache.used == 0
 
 
 def test_places_are_joined_again() -> None:

@@ -40,12 +40,7 @@ NOTHING_LEAVES = {
 }
 
 # the bytes that an iteration may take, and the pace of the slower tier: see `Squeezed.to`
-WAYS = {
-    "made anew": (1, 1.0),
-    "moved": (1, 0.0),
-    "both": (1, None),
-    "half of it": (1 << 20, None),
-}
+WAYS = {"made anew": (1, 1.0), "moved": (1, 0.0), "both": (1, None), "half of it": (1 << 20, None)}
 THOROUGH = [pytest.param(way, marks=pytest.mark.thorough) for way in WAYS if way != "made anew"]
 SIZES = [64 << 10, pytest.param(1 << 40, marks=pytest.mark.thorough)]
 each_program = pytest.mark.parametrize("program", PROGRAMS)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,20 +18,17 @@ from jupyter_gpushare.client import sharing
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.settings import Settings, as_environment
-from jupyter_gpushare.wire.client import Client
 
 from ...conftest import end_broker
-from ...polling import until
 from ...programs.networks import Residual, cnn, images, train
 from .conftest import is_same, run
 
 ROOT = Path(__file__).resolve().parents[3]
-STEPS = 12
 MIB = 1 << 20
 
 
-def program(steps: int = STEPS) -> Any:
-    return train(cnn(*(Residual() for _ in range(6))), images(32), steps)
+def program() -> Any:
+    return train(cnn(*(Residual() for _ in range(6))), images(32), 12)
 
 
 CHILD = """
@@ -44,7 +40,7 @@ import jupyter_gpushare as gpushare
 from tests.torch.squeeze.conftest import run
 from tests.torch.squeeze.test_sessions import program
 with gpushare.session(name="squeezed") as session:
-    losses, _ = run(lambda: program({steps}))
+    losses, _ = run(program)
     squeeze, demand = session.memory.squeeze, session.memory.demand()
     least = min(one.ephemeral for one in session.memory.estimator.recent)
     print(json.dumps([losses, squeeze.granted, squeeze.tier.written + squeeze.cache.dropped,
@@ -53,21 +49,15 @@ with gpushare.session(name="squeezed") as session:
 """
 
 
-def started(settings: Settings, steps: int = STEPS) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", CHILD.format(root=str(ROOT), steps=steps)],
-        env={**os.environ, **as_environment(settings)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
 class Ended:
     """What a training in a process of its own has told at its end; sizes are bytes."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        output = process.communicate(timeout=240)[0]
-        assert process.returncode == 0
+    def __init__(self, settings: Settings) -> None:
+        words = [sys.executable, "-c", CHILD.format(root=str(ROOT))]
+        environment = {**os.environ, **as_environment(settings)}
+        output = subprocess.run(
+            words, env=environment, stdout=subprocess.PIPE, text=True, timeout=240, check=True
+        ).stdout
         told = json.loads(output.splitlines()[-1])
         self.losses, self.granted, self.moved, self.persistent = told[:4]
         self.ephemeral, self.least, self.options = told[4:]
@@ -84,57 +74,23 @@ def shared(settings: Settings, **options: Any) -> Iterator[Session]:
 
 @pytest.mark.system
 @pytest.mark.unsqueezed("the size that the broker chooses")
-def test_what_does_not_fit_the_device_is_squeezed_and_trains_the_same(
-    settings: Settings, replaced: Callable[[int], Settings]
-) -> None:
+def test_what_does_not_fit_the_device_is_squeezed_and_trains_the_same(settings: Settings) -> None:
     stock = run(program)[0]
-    plenty = Ended(started(settings))
+    plenty = Ended(settings)
     assert plenty.losses == stock
     assert plenty.granted == plenty.moved == 0
     capacity = plenty.persistent + plenty.ephemeral // 2
-    squeezed = Ended(started(replaced(capacity)))
+    socket = str(Path(settings.socket).with_name("small.sock"))
+    small = msgspec.structs.replace(settings, socket=socket, host_capacity_bytes=capacity)
+    try:
+        squeezed = Ended(small)
+    finally:
+        end_broker(small)
     assert squeezed.losses == stock
     assert squeezed.moved > 0
     assert squeezed.granted in squeezed.options
     assert squeezed.least <= squeezed.granted <= capacity - plenty.persistent
     assert squeezed.ephemeral == squeezed.options[0]
-
-
-@pytest.mark.thorough
-@pytest.mark.unsqueezed("the size that the broker chooses")
-def test_two_squeezed_sessions_train_the_same_when_the_broker_is_killed(
-    settings: Settings, replaced: Callable[[int], Settings]
-) -> None:
-    stock = run(program)[0]
-    alone = Ended(started(settings))
-    small = replaced(2 * alone.persistent + alone.ephemeral // 2)
-    with Client.connect(small, "tests") as client:
-        before = client.welcome.pid
-    pair = [started(small, steps=3 * STEPS) for _ in range(2)]
-    until(lambda: _squeezed(small) == 2)
-    os.kill(before, signal.SIGKILL)
-    first, second = (Ended(process) for process in pair)
-    assert first.losses[:STEPS] == stock
-    assert first.losses == second.losses
-    assert min(first.moved, second.moved) > 0
-    with Client.connect(small, "tests", start=False) as client:
-        assert client.welcome.pid != before
-
-
-def _squeezed(settings: Settings) -> int:
-    """Return how many sessions the broker squeezes now."""
-    with Client.connect(settings, "tests", start=False) as client:
-        devices = client.look().devices
-    return sum(view.squeezed_bytes > 0 for device in devices for view in device.sessions)
-
-
-@pytest.fixture
-def replaced(settings: Settings) -> Iterator[Callable[[int], Settings]]:
-    """Settings of another broker, whose device `host` has that many bytes."""
-    socket = str(Path(settings.socket).with_name("small.sock"))
-    other = msgspec.structs.replace(settings, socket=socket)
-    yield lambda capacity: msgspec.structs.replace(other, host_capacity_bytes=capacity)
-    end_broker(other)
 
 
 def test_a_session_squeezes_to_a_size(settings: Settings) -> None:
