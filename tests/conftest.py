@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import runpy
@@ -96,6 +97,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return "jobs" if file.removeprefix("tests/").startswith(WITH_JOBS) else file
 
     return ByFiles(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """Many tests collect garbage first, which takes half a second where it goes through all that
+    was imported."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

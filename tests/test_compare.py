@@ -68,11 +68,13 @@ def test_at_once_notebooks_compute_at_the_same_time(diaries: Any) -> None:
     assert overlaps(diaries["stock PyTorch, all at once"]) > 0
 
 
+@pytest.mark.system
 def test_one_at_a_time_begins_when_the_one_before_has_ended(diaries: Any) -> None:
     a, b = diaries["one notebook at a time"].values()
     assert a[1][-1][1] <= b[0][0][0]
 
 
+@pytest.mark.system
 def test_with_a_lock_file_a_cell_runs_alone(diaries: Any) -> None:
     way = diaries["lock file for each cell"]
     assert overlaps(way) == 0
@@ -81,6 +83,7 @@ def test_with_a_lock_file_a_cell_runs_alone(diaries: Any) -> None:
         assert not any(cell[0][0] < began < cell[-1][1] for began, _ in b)
 
 
+@pytest.mark.system
 def test_a_lock_with_a_quantum_stops_iterations_in_their_middle(diaries: Any) -> None:
     """An iteration is stopped if the other one computes between its beginning and its end."""
     assert overlaps(diaries["lock with a quantum"]) > 0

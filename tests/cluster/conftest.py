@@ -84,17 +84,17 @@ def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
 
 @pytest.fixture
 def slurm(slurm_daemons: Slurm, monkeypatch: pytest.MonkeyPatch) -> Slurm:
-    """A Slurm of NODES, which the commands of Slurm find."""
+    """A Slurm of NODES in which nothing runs, which the commands of Slurm find."""
     for name, value in slurm_daemons.environment.items():
         monkeypatch.setenv(name, value)
+    until(lambda: {*slurm_daemons.states().values()} == {"idle"})
     return slurm_daemons
 
 
 @pytest.fixture
 def make_site(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sites]:
-    """Services in this process, on a Slurm in which nothing runs."""
+    """Services in this process, on a Slurm."""
     monkeypatch.setenv("GPUSHARE_ADDRESS", "127.0.0.1")
-    until(lambda: {*slurm.states().values()} == {"idle"})
     sites: list[Site] = []
 
     def make(*options: str) -> Site:

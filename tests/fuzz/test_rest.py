@@ -129,6 +129,7 @@ def explore(server: str, operation: Any, number: int) -> int:
     return len(asked)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "said", [b"", b"\xff", b'{"more": "\xff"}', b"[" * 100_000, b'{"weight": NaN}']
 )

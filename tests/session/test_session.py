@@ -79,7 +79,9 @@ def test_the_broker_survives_the_process_that_started_it(run: Callable[..., Proc
 # --- a lost broker ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "end", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.system)]
+)
 def test_three_sessions_train_on_when_the_broker_ends(
     run: Callable[..., Process], settings: Settings, broker_pid: int, end: signal.Signals
 ) -> None:
