@@ -16,8 +16,9 @@ STRICT := GPUSHARE_WERROR
 # Those that drive the C++ module, with what its threads meet in a session.
 SANITIZED_TESTS := tests/core tests/memory tests/torch tests/session/test_session.py \
   tests/session/test_interrupts.py tests/model/test_orders.py tests/fuzz/test_found.py
-# Each of two processes has a file of tests at a time, in their order.
-TWO_AT_A_TIME := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Each process has a file of tests at a time, in their order.
+AT_A_TIME := --dist loadfile --no-loadscope-reorder --numprocesses
+TWO_AT_A_TIME := $(AT_A_TIME) 2
 WITH_SYSTEM := -m 'not thorough'
 # Searches by Hypothesis, which draw other examples in each `make faults`.
 SEARCHES := tests/model tests/core tests/broker/test_gang_sessions.py tests/cluster/test_jobs.py
@@ -86,7 +87,7 @@ test-system: $(INSTALLED) $(MODULES)  ## what else a change may break; ROOM=brok
 	MAKEFLAGS= $(BIN)/pytest $(TWO_AT_A_TIME) -m 'system and not thorough' $(addprefix tests/,$(ROOM))
 
 test-again: $(INSTALLED) $(MODULES)  ## the tests of `make test` N times with both cores busy: which fail, and how often
-	MAKEFLAGS= $(BIN)/python -m tests.again $(or $(N),20) $(subst processes 2,processes 4,$(TWO_AT_A_TIME))
+	MAKEFLAGS= $(BIN)/python -m tests.again $(or $(N),20) $(AT_A_TIME) 4
 
 sanitizers: $(TOOLS)  ## compile the C++ tests with the sanitizers that test-cpp runs them under
 	cmake -S csrc -B build/sanitize-address -G Ninja -DGPUSHARE_TESTS=ON -D$(STRICT)=ON \

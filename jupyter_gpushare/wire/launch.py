@@ -7,7 +7,6 @@ import errno
 import fcntl
 import os
 import re
-import select
 import socket
 import stat
 import struct
@@ -218,14 +217,16 @@ def _start_and_connect(path: Path, settings: Settings, program: Program = BROKER
     if path.is_dir():  # which no broker takes away
         raise is_in_the_way(path, os.strerror(errno.EISDIR))
     deadline = time.monotonic() + settings.start_seconds
-    start_lock = StartLock(path, settings.start_seconds / 2)
+    timeout = settings.start_seconds / 2  # of one client, or broker, that may be stopped
+    start_lock = StartLock(path, timeout)
     while time.monotonic() < deadline:
         with start_lock.tried() as is_chosen:
             if (connection := try_connect(path)) is not None:
                 return connection
             if is_chosen:
                 started = launch(path, settings, program)
-                if (connection := _await(path, deadline, started)) is not None:
+                until = min(deadline, time.monotonic() + timeout)
+                if (connection := _await(path, until, started)) is not None:
                     return connection
         time.sleep(RETRY_SECONDS)
     raise BrokerUnavailable(
@@ -242,12 +243,10 @@ def _last_words(log: Path) -> str:
 
 
 def _await(path: Path, deadline: float, process: int) -> socket.socket | None:
-    """Return the connection to a broker that is starting; None when it is time to try again.
-
-    On a busy machine a broker takes many seconds to start: while it lives, no other one is started.
-    """
-    until = time.monotonic() + STARTING_SECONDS
-    while (now := time.monotonic()) < deadline and (now < until or not has_ended(process)):
+    """Return the connection to a broker that is starting; None at the deadline, or when it has
+    ended. On a busy machine a broker takes many seconds to start."""
+    least = time.monotonic() + STARTING_SECONDS
+    while (now := time.monotonic()) < deadline and (now < least or not has_ended(process)):
         if (connection := try_connect(path)) is not None:
             return connection
         time.sleep(RETRY_SECONDS)
@@ -256,16 +255,12 @@ def _await(path: Path, deadline: float, process: int) -> socket.socket | None:
 
 def has_ended(process: int) -> bool:
     """Whether the process with this id has ended, even if no parent has reaped it yet."""
+    import psutil  # only where a broker is slow to start
+
     try:
-        descriptor = os.pidfd_open(process)
-    except ProcessLookupError:
+        return bool(psutil.Process(process).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
         return True
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    try:
-        return bool(poll.poll(0))
-    finally:
-        os.close(descriptor)
 
 
 class StartLock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import shutil
 import signal
 import subprocess
@@ -114,24 +115,46 @@ def test_a_client_that_is_stopped_while_it_starts_a_broker_keeps_no_other_from_o
             starter.kill()
 
 
-SLOW_START = """
-import os, sys, time
+START = """
+import os, signal, sys, time
 if "jupyter_gpushare.broker" in sys.orig_argv:
     with open(os.environ["STARTS"], "a") as starts:
+        is_first = starts.tell() == 0
         print(os.getpid(), file=starts)
-    time.sleep(5)
 """
+SLOW_START = START + "    time.sleep(5)"
+STOPPED_START = START + "    if is_first: os.kill(os.getpid(), signal.SIGSTOP)"
+
+
+@pytest.fixture
+def starts(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """The file with the process ids of the brokers that were started."""
+    (tmp_path / "sitecustomize.py").write_text(request.param)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("STARTS", str(starts := tmp_path / "starts"))
+    yield starts
+    for pid in map(int, starts.read_text().split()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.system
-def test_a_broker_that_is_slow_to_start_is_started_once(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "sitecustomize.py").write_text(SLOW_START)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("STARTS", str(starts := tmp_path / "starts"))
+@pytest.mark.parametrize("starts", [SLOW_START], indirect=True)
+def test_a_broker_that_is_slow_to_start_is_started_once(settings: Settings, starts: Path) -> None:
     with Client.connect(settings) as client:
         assert starts.read_text() == f"{client.welcome.pid}\n"
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("starts", [STOPPED_START], indirect=True)
+def test_another_broker_is_started_for_one_that_is_stopped(
+    settings: Settings, starts: Path
+) -> None:
+    short = msgspec.structs.replace(settings, start_seconds=20.0)
+    with Client.connect(short) as client:
+        assert starts.read_text().split()[1:] == [str(client.welcome.pid)]
 
 
 def test_a_directory_in_the_place_of_the_socket_is_reported(settings: Settings) -> None:
