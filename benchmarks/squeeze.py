@@ -50,7 +50,7 @@ class Granted:
     """Grants every turn at once: what is measured here is one notebook alone."""
 
     def __init__(self) -> None:
-        self.entering, self.waiting = RLock(), False
+        self.entering = RLock()
 
     def enter(self) -> None: ...
 
@@ -59,6 +59,10 @@ class Granted:
     def abandon(self) -> None: ...
 
     def leave(self) -> None: ...
+
+    def unless_waiting(self, act: Callable[[], None]) -> bool:
+        act()
+        return True
 
 
 class Step(NamedTuple):

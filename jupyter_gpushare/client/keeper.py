@@ -108,7 +108,7 @@ class Keeper:
             descriptor = -1 if client is None else client.fileno()
             if descriptor < 0 or woken is None:  # none, or just closed by another thread
                 return False
-            news = 0 if self._residency.busy else select.POLLIN
+            news = select.POLLIN if self._residency.is_heard_by_keeper else 0
             poll.register(descriptor, select.POLLRDHUP | news)
             poll.register(woken, select.POLLIN)
         events = dict(poll.poll(self._look_milliseconds()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import select
 import threading
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -21,6 +22,7 @@ from ..wire.messages import ALONE, Close, Grant, Message, Open, Opened, Rests
 
 FIRST_RETRY_SECONDS = 0.02
 LAST_RETRY_SECONDS = 0.25  # a new broker waits twice that for the sessions that have turns
+LOOK_SECONDS = 0.05  # at most, before another look at what another thread may have done
 GOODBYE_SECONDS = 2.0  # a broker that hangs finds the ended connection later
 
 
@@ -193,6 +195,14 @@ class Link:
         """Take all messages that have come, without waiting."""
         while self._client is not None and self._client.has_news():
             self.take(self._client.receive())
+
+    @staticmethod
+    def sleep(client: Client, seconds: float) -> None:
+        """Sleep until something has come on the connection, at most `seconds`; without the lock."""
+        if (descriptor := client.fileno()) >= 0:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            poll.poll(1000 * seconds)
 
     def await_message(self) -> None:
         """Wait for one message, and take it."""

@@ -2,7 +2,8 @@
 
 A session whose cells are announced is paged out between them when others need the room. If that
 lasts, the session *rests*: it is released from the broker until its next cell, and the broker
-counts no memory of it. The caller has the link's lock, except in methods that take it.
+counts no memory of it. The caller has the link's lock, except in methods that take it; those that
+wait do not keep it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import contextlib
 import time
 
 from ..errors import ConnectionLost, GpuShareError, ProtocolError
+from ..wire.client import Client
 from ..wire.messages import Busy, Message, PagedOut, PageIn, PageOut, Rest, StaysIn
-from .link import Link, pauses
+from .link import LOOK_SECONDS, Link, pauses
 from .placement import Placement
 from .process_groups import Membership
 from .turn import Turn
@@ -54,10 +56,12 @@ class Residency:
     def cell_begins(self) -> None:
         """Return when this process's memory is back on the device. Interruptible."""
         self.busy = True
-        self._owner.memory.stop_paging_out()  # the keeper may be paging out, with the lock
+        self._owner.memory.stop_paging_out()  # another thread may be paging out, with the lock
         with self._link.lock:
             self._link.say(Busy(True))
-            self._come_back()
+            if not self.is_away:
+                return  # it is resident, and another thread may have the turn
+        self._come_back()
 
     def cell_ends(self) -> None:
         with self._link.lock:
@@ -67,10 +71,15 @@ class Residency:
             self._link.say(Busy(False))
 
     def look_between_cells(self) -> None:
-        """Take the messages that have come, unless a cell runs; the keeper calls this."""
+        """Take the messages that have come, unless another thread does; the keeper calls this."""
         with self._link.lock, contextlib.suppress(ConnectionLost, ProtocolError):
-            if not self.busy:
+            if self.is_heard_by_keeper:
                 self._turn.look()
+
+    @property
+    def is_heard_by_keeper(self) -> bool:
+        """Whether no cell runs and no thread waits for a turn, and so none takes the messages."""
+        return not (self.busy or self._turn.waiting)
 
     # --- page in -----------------------------------------------------------------------------
 
@@ -84,43 +93,61 @@ class Residency:
         return self._link.rests or self.paged_out_bytes > 0
 
     def _come_back(self) -> None:
-        """Wait for room and page in; without a broker page in at once."""
-        if not self.is_away:
-            return  # it is resident, and another thread may have the turn
-        self._usage.start_clock()
+        """Wait for room and page in; without a broker page in at once. The wait of another thread
+        for the turn goes on meanwhile, and is the one that is counted."""
+        is_counted = not self._turn.waiting
+        if is_counted:
+            self._usage.start_clock()
         self.returning = True
         try:
             self.ask_for_place()
-            self._await_room()
-            self.page_in()
+            while (client := self._hears_of_room()) is not None:
+                self._link.sleep(client, LOOK_SECONDS)
+            with self._link.lock:
+                self.page_in()
         except BaseException:  # the broker may not know: the next connection tells it
-            self._link.break_off()
+            with self._link.lock:
+                self._link.break_off()
             raise
         finally:
             self.returning = False
-            self._usage.stop_wait()
-            self._usage.tell_waited()
+            if is_counted:
+                self._usage.stop_wait()
+                self._usage.tell_waited()
 
-    def _await_room(self) -> None:
-        while self.paged_out_bytes and not self._link.closed.is_set() and self._link.restored():
-            with contextlib.suppress(ConnectionLost, ProtocolError):
-                self._link.await_message()
-                continue
-            self._link.drop()
+    def _hears_of_room(self) -> Client | None:
+        """Take what has come; return the connection, or None if there is nothing to wait for."""
+        with self._link.lock:
+            while self.paged_out_bytes and not self._link.closed.is_set() and self._link.restored():
+                try:
+                    self._link.look()
+                except (ConnectionLost, ProtocolError):
+                    self._link.drop()
+                if self.paged_out_bytes and self._link.client is not None:
+                    return self._link.client
+            return None
 
     def ask_for_place(self) -> None:
         """Register again if the session rests; try until the broker accepts it, since other
-        sessions may use the room that it had."""
+        sessions may use the room that it had. The lock is free between the tries."""
         for pause in pauses():
-            if not self._link.rests or self._link.closed.is_set():
+            if not self._asks_again():
                 return
+            time.sleep(pause)
+
+    def _asks_again(self) -> bool:
+        """Return whether the broker has refused a place."""
+        with self._link.lock:
+            if not self._link.rests or self._link.closed.is_set():
+                return False
             try:
                 self._link.end_rest()
             except (ConnectionLost, ProtocolError):
                 self._link.drop_with_rest()
             except GpuShareError as error:
                 self._usage.tell_wait(self._turn.number, str(error))
-                time.sleep(pause)
+                return True
+            return False
 
     def on_page_in(self, message: PageIn) -> None:
         self._page_ins += 1

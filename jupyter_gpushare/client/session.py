@@ -3,7 +3,9 @@
 The fast path is `enter` and `boundary` while this process holds its turn and no other session
 waits: it sends no message and checks the socket once per boundary without blocking. All else is
 under the link's lock. `entering` is taken before that lock to begin an iteration, and to give the
-turn back: so no iteration begins while the lane is emptied for the next session.
+turn back: so no iteration begins while the lane is emptied for the next session. A thread that
+waits for the turn keeps `entering`, and not the link's lock: other threads begin no iteration
+meanwhile, but cells begin and end (`unless_waiting`).
 
 A session has these parts. `Link` is its connection to the broker; `Registration` registers it
 there, and `Dispatch` passes each message of the broker to the part that it concerns. `Turn` is the
@@ -20,6 +22,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 from .._core import IdleTurn
 from ..errors import BrokerUnavailable, Cancelled, ConnectionLost, ProtocolError
@@ -31,7 +34,7 @@ from . import end_of_wait, options
 from .dispatch import Dispatch
 from .keeper import Keeper
 from .lane_use import LaneUse
-from .link import Link
+from .link import LOOK_SECONDS, Link
 from .memory import Memory, PageQuotas, WholeProcess
 from .placement import Placement
 from .process_groups import Membership, host
@@ -95,7 +98,7 @@ class Session:
         self.on_trouble: Callable[[str], None] = lambda sentence: None
         # This lock is taken before the link's. While a thread has it, no other thread begins an
         # iteration.
-        self.entering = threading.RLock()
+        self.entering: Any = threading.RLock()
         self.inside = False  # an iteration is open
         # It is called with `entering`, and closes the open iteration if no thread computes in it.
         self.close_if_idle: Callable[[], None] = lambda: None
@@ -177,11 +180,6 @@ class Session:
     @property
     def holding(self) -> bool:
         return self._turn.holding
-
-    @property
-    def waiting(self) -> bool:
-        """Whether a thread waits for the turn or for its memory, and no iteration is open."""
-        return self._turn.waiting or self._residency.returning
 
     @property
     def paged_out_bytes(self) -> int:
@@ -291,10 +289,12 @@ class Session:
         __tracebackhide__ = True
         asked_at = time.monotonic()
         try:
-            with self._link.lock:
-                self._turn.obtain(self._residency.ask_for_place)
+            self._turn.obtain(self._residency.ask_for_place)
         except (KeyboardInterrupt, Cancelled) as error:
             raise end_of_wait.ended(error, time.monotonic() - asked_at) from None
+        finally:
+            if not self._residency.busy:
+                self._keeper.wake()  # it takes the messages again
 
     def _place(self) -> str:
         """Return a name of the device of this session that is unique over all hosts."""
@@ -371,6 +371,23 @@ class Session:
                 with self._link.lock:
                     self._turn.end()
                     self._link.say(self._usage.report(time.monotonic(), self._turn.holding))
+
+    def unless_waiting(self, act: Callable[[], None]) -> bool:
+        """Call `act` with `entering`. Return False, without the call, if another thread waits for
+        the turn with it: then no iteration is open and no turn is held, and there is nothing to
+        close or to give back."""
+        if self.entering._is_owned():
+            act()
+            return True
+        try:
+            while not self.entering.acquire(timeout=LOOK_SECONDS):
+                if self._turn.waiting:
+                    return False
+            act()
+            return True
+        finally:  # an interrupt may come as `acquire` returns; threading.Condition asks so too
+            if self.entering._is_owned():
+                self.entering.release()
 
     # --- cells -------------------------------------------------------------------------------
 

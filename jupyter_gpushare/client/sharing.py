@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,7 +37,8 @@ class _Sharing:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._boundaries: Boundaries | None = None
-        self._explicit = 0  # open `iterations` and `turn` blocks; the hooks are off meanwhile
+        # The threads of open `iterations` and `turn` blocks; the hooks are off meanwhile.
+        self._explicit: list[int] = []
         self._leader = 0  # the thread whose explicit iteration is open; others are passengers
 
     def attach(self) -> None:
@@ -66,15 +68,19 @@ class _Sharing:
 
     def begin_explicit(self) -> None:
         with self.session.entering:
-            self._explicit += 1
+            self._explicit.append(get_ident())
             self.detach()
 
     def end_explicit(self) -> None:
-        with self.session.entering:
-            self._explicit -= 1
-            if not self._explicit:
-                self.session.leave()
-                self._notice()
+        """A thread that waits for the turn is in a block of its own: then this one is not the last
+        that is open."""
+        self._explicit.remove(get_ident())
+        self.session.unless_waiting(self._end_last_explicit)
+
+    def _end_last_explicit(self) -> None:
+        if not self._explicit:
+            self.session.leave()
+            self._notice()
 
     @contextmanager
     def iteration(self) -> Iterator[None]:
@@ -107,11 +113,14 @@ class _Sharing:
     def cell_ended(self, is_last: bool) -> None:
         """Give the turn back, unless other cells run or another thread is inside an iteration: that
         thread keeps the turn until its own boundary, and the keeper notices a thread that reaches
-        none."""
-        with self.session.entering:
-            if self._has_closed_ours() and is_last:
-                self.session.leave()
-                self.session.cell_ends()
+        none. A thread that waits for the turn does not keep the cell from its end."""
+        if not self.session.unless_waiting(partial(self._leave, is_last)) and is_last:
+            self.session.cell_ends()
+
+    def _leave(self, is_last: bool) -> None:
+        if self._has_closed_ours() and is_last:
+            self.session.leave()
+            self.session.cell_ends()
 
     def _has_closed_ours(self) -> bool:
         """Close the iteration of this thread, if one is open; return False if it is another

@@ -1,6 +1,6 @@
 """The turn of a session: it is requested, granted, and given back or passed to its successor.
 
-The caller has the link's lock, except for the first check of `note_gone`.
+The caller has the link's lock, except for `obtain` and the first check of `note_gone`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from threading import get_ident
 
 from .._core import IdleTurn
 from ..errors import (
@@ -31,7 +32,7 @@ from ..wire.messages import (
     Yield,
 )
 from .lane_use import LaneUse
-from .link import Link, pauses
+from .link import LOOK_SECONDS, Link, pauses
 from .placement import Placement
 from .usage import Usage
 
@@ -61,6 +62,7 @@ class Turn:
         self.number = 0
         self.holding = False
         self.waiting = False
+        self._waiter = 0  # the thread that waits, or has waited
         self.asked: Yield | None = None  # the request to end it at the next boundary
         self.refusal: GpuShareError | None = None
         self._ended = 0  # number of the last turn whose end the broker was told
@@ -69,26 +71,36 @@ class Turn:
 
     def obtain(self, ask_for_place: Callable[[], None]) -> None:
         """Request the next turn; return when it has begun, or the session is closed. Raises the
-        error of a refusal. `ask_for_place` is called first: no turn is granted without a place."""
+        error of a refusal. `ask_for_place` is called first: no turn is granted without a place.
+
+        The caller does not have the link's lock, which is free while this waits: a cell of another
+        thread needs it to begin, to end, and to change the session.
+        """
         __tracebackhide__ = True
-        self._raise_refusal()
+        with self._link.lock:
+            self._raise_refusal()
         try:
-            self._begin_wait()
+            with self._link.lock:
+                self._begin_wait()
             ask_for_place()
-            with contextlib.suppress(ConnectionLost):  # then the next connection sends it
-                self._link.connected().send(Request(self.number))
+            with self._link.lock, contextlib.suppress(ConnectionLost):
+                self._link.connected().send(Request(self.number))  # else the next connection does
             self._await_grant()
         except BaseException:
-            self.withdraw()
+            with self._link.lock:
+                self.withdraw()
             raise
         finally:
             self.waiting = False
             self._usage.tell_waited()
+            if self._link.closed.is_set():
+                self.handoff_slot.close()
 
     def _begin_wait(self) -> None:
         self._usage.start_clock()
         self.number += 1
         self._prepare_idle_turn()
+        self._waiter = get_ident()
         self.waiting = True
         self.asked = None
 
@@ -101,17 +113,39 @@ class Turn:
 
     def _await_grant(self) -> None:
         __tracebackhide__ = True
-        while not self.holding and not self._link.closed.is_set():
+        retries = pauses()
+        while not self._is_over():
+            if (client := self._hearing()) is None:
+                time.sleep(next(retries))
+                continue
+            retries = pauses()
+            if given := self._sleep(client):
+                with self._link.lock:
+                    if self._link.client is client:  # else it is of an earlier broker
+                        self._link.take(Grant(*given))
+
+    def _is_over(self) -> bool:
+        """Whether the wait has ended. Another thread may have taken the grant. Raises a refusal."""
+        __tracebackhide__ = True
+        with self._link.lock:
+            if not self.holding:
+                self._raise_refusal()
+            return self.holding or self._link.closed.is_set()
+
+    def _hearing(self) -> Client | None:
+        """Take what has come; return the connection. Return None if there is none, after one try to
+        restore it."""
+        with self._link.lock:
             try:
                 client = self._link.connected()
                 if client.has_news():
                     self._take_received(client)
-                elif given := self.handoff_slot.wait(client.fileno(), self.number):
-                    self._link.take(Grant(*given))
+                return client
             except (ConnectionLost, ProtocolError):
-                self._restore_while_waiting()
-            if not self.holding:
-                self._raise_refusal()
+                self._link.drop()
+            if not self._link.closed.is_set() and not self._link.restored():
+                self._usage.tell_wait(self.number, f"waits for the broker ({self._link.trouble})")
+            return self._link.client
 
     def _take_received(self, client: Client) -> None:
         """Take what has come, also what came in one piece with a grant, such as a request to yield:
@@ -119,6 +153,22 @@ class Turn:
         self._link.take(client.receive())
         while client.has_received and not self.refusal:
             self._link.take(client.receive())
+
+    def _sleep(self, client: Client) -> tuple[int, int, int, int, int] | None:
+        """Sleep until a message or a direct handoff has come, or another thread has woken this one.
+        Return the handoff."""
+        if self.holding or self.refusal:
+            return None
+        if not self.handoff_slot.name:  # no other thread could wake this one
+            self._link.sleep(client, LOOK_SECONDS)
+            return None
+        return self.handoff_slot.wait(client.fileno(), self.number)
+
+    def _wake(self) -> None:
+        """Wake the thread that waits, after another one has taken a message for it or has replaced
+        the connection that it polls."""
+        if self.waiting and self._waiter != get_ident():
+            self.handoff_slot.send(self.handoff_slot.name, "")
 
     def withdraw(self) -> None:
         """End the wait after an interrupt, also if a grant is already on its way."""
@@ -135,14 +185,6 @@ class Turn:
             self._usage.measure_anew()
             raise refusal
 
-    def _restore_while_waiting(self) -> None:
-        self._link.drop()
-        for pause in pauses():
-            if self._link.closed.is_set() or self._link.restored():
-                return
-            self._usage.tell_wait(self.number, f"waits for the broker ({self._link.trouble})")
-            time.sleep(pause)
-
     # --- what the broker says of it ----------------------------------------------------------
 
     # Messages with the numbers of other turns belong to withdrawn requests, and are ignored.
@@ -156,6 +198,7 @@ class Turn:
         self._usage.stop_wait()
         self.holding = True
         self._idle_turn.lend()
+        self._wake()
 
     def on_yield(self, message: Yield) -> None:
         if message.turn == self.number and self.holding:
@@ -165,11 +208,13 @@ class Turn:
     def on_withdraw(self, message: Withdraw) -> None:
         if message.turn == self.number and self.waiting and not self.holding:
             self.refusal = Cancelled(message.reason)
+            self._wake()
 
     def on_error(self, message: Error) -> None:
         """Note an error that answers no request; the turn also ends at the next boundary."""
         self.refusal = from_code(message.code, message.message)
         self.asked = Yield(self.number)
+        self._wake()
 
     def on_renew_key(self, message: RenewKey) -> None:
         if key := self.handoff_slot.new_key():
@@ -180,6 +225,7 @@ class Turn:
         self.asked = None
         if not self.holding:
             self._ended = self.number - self.waiting
+        self._wake()
 
     # --- give it back ------------------------------------------------------------------------
 
@@ -293,7 +339,10 @@ class Turn:
         return not stays
 
     def close(self) -> None:
-        self.handoff_slot.close()
+        """Close the handoff slot, unless a thread waits: that one closes it when it has woken."""
+        self._wake()
+        if not self.waiting:
+            self.handoff_slot.close()
         self._idle_turn.close()
 
     def forget(self) -> None:

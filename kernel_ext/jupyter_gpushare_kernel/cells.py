@@ -16,10 +16,11 @@ from .arguments import is_job, of_cell
 from .display import show
 
 CELL_MAGIC = "%%gpushare"
-INTERRUPTED = (
+AWAY = (
     "This notebook does not wait for room any more: the cell runs with its tensors on disk, which"
     " is slow. Interrupt again to stop it."
 )
+INTERRUPTED = "The interrupt came before the cell began, so it runs: interrupt again to stop it."
 
 
 class Cells:
@@ -53,7 +54,8 @@ class Cells:
         try:
             cell_begins()
         except KeyboardInterrupt:
-            print(INTERRUPTED, file=sys.stderr)
+            is_away = (session := current()) is not None and session.paged_out_bytes
+            print(AWAY if is_away else INTERRUPTED, file=sys.stderr)
         self._show_notices()
 
     def _show_notices(self) -> None:

@@ -55,6 +55,26 @@ def test_a_second_interrupt_does_not_keep_the_turn(
 
 
 @pytest.mark.system
+def test_cells_run_while_a_thread_waits_for_the_turn(
+    trainer: Any, neighbour: Any, wait_until: Callable[..., Any]
+) -> None:
+    thread = "import threading; thread = threading.Thread(target=step); thread.start()"
+    join = "thread.join(60); print(thread.is_alive())"
+    neighbour.take()
+    trainer.run(thread)
+    wait_until(lambda states: states["train.ipynb"] == "waiting")
+    for code in ("1 + 1", "%gpushare status", "%gpushare pause", "%gpushare pause --resume"):
+        assert trainer.run(code).status == "ok"
+    neighbour.give()
+    assert trainer.run(join).stdout == "False\n"
+    neighbour.take()
+    trainer.run(thread)
+    wait_until(lambda states: states["train.ipynb"] == "waiting")
+    assert trainer.run("%gpushare off").status == "ok"
+    assert trainer.run(join).stdout == "False\n"
+
+
+@pytest.mark.system
 def test_an_interrupted_training_gives_the_turn_back(
     trainer: Any, wait_until: Callable[..., Any]
 ) -> None:

@@ -117,6 +117,7 @@ class Notebook(Process):
         self.is_inside = False  # an iteration
         self.must_leave = False  # its cell has failed, and ends
         self.is_open = self.is_closing = False
+        self._other_cell: Thread | None = None
 
     def __repr__(self) -> str:
         return self.name
@@ -163,6 +164,33 @@ class Notebook(Process):
 
     def changes(self) -> None:
         self.does(partial(self.session.change, weight=2.0))
+
+    @property
+    def may_run_another_cell(self) -> bool:
+        """A thread of its user's waits between cells, in which others may run."""
+        waits = self.is_here and self.is_waiting and self.session._turn.waiting
+        return waits and not self.session._residency.busy and not self._has_other_cell
+
+    @property
+    def _has_other_cell(self) -> bool:
+        return self._other_cell is not None and not self._other_cell.has_ended
+
+    def runs_another_cell(self) -> None:
+        self._other_cell = Thread(self._host.lockstep, self, self._another_cell)
+
+    def _another_cell(self) -> None:
+        session = self.session
+        session.cell_begins()
+        with suppress(GpuShareError):
+            session.change(weight=2.0)
+        if not session.unless_waiting(self._another_cell_ends):
+            session.cell_ends()
+
+    def _another_cell_ends(self) -> None:
+        """A thread that is inside an iteration keeps the turn."""
+        if not self.session.inside:
+            self.session.leave()
+            self.session.cell_ends()
 
     def closes(self) -> None:
         self.is_closing = True
@@ -250,8 +278,10 @@ class SlowHandoffSlot(HandoffSlot):
         return self._end.fileno()
 
     def lose(self) -> None:
+        """Lose a message, but not the empty one by which a session wakes a thread of its own."""
         with suppress(OSError):
-            self._end.recv(1 << 12, socket.MSG_DONTWAIT)
+            if self._end.recv(1 << 12, socket.MSG_DONTWAIT | socket.MSG_PEEK):
+                self._end.recv(1 << 12, socket.MSG_DONTWAIT)
 
     def wait(self, connection: int, turn: int) -> tuple[int, int, int, int, int] | None:
         both = self._lockstep.select.poll()

@@ -156,10 +156,10 @@ class Lock:
         self._owner: Thread | None = None
         self._depth = 0
 
-    def acquire(self, blocking: bool = True) -> bool:
-        thread = self._lockstep.running
+    def acquire(self, blocking: bool = True, timeout: float = float("inf")) -> bool:
+        thread, end = self._lockstep.running, self._lockstep.now + timeout
         if blocking:
-            self._lockstep.wait(lambda: self._is_free_for(thread))
+            self._lockstep.wait(lambda: self._is_free_for(thread) or self._lockstep.now >= end)
         if not self._is_free_for(thread):
             return False
         self._owner = thread
@@ -168,6 +168,9 @@ class Lock:
 
     def release(self) -> None:
         self._depth -= 1
+
+    def _is_owned(self) -> bool:
+        return self._depth > 0 and self._owner is self._lockstep.running
 
     def __enter__(self) -> None:
         self.acquire()

@@ -161,6 +161,11 @@ class Turns(RuleBasedStateMachine):
     def a_cell_is_interrupted(self, pick: int, is_caught: bool) -> None:
         self.pick(pick, "is_waiting").is_interrupted(is_caught)
 
+    @precondition(lambda self: self.able("may_run_another_cell"))
+    @rule(pick=picks)
+    def a_cell_runs_while_a_thread_waits(self, pick: int) -> None:
+        self.pick(pick, "may_run_another_cell").runs_another_cell()
+
     @precondition(lambda self: len(self.able("is_here")) > 2)
     @rule(pick=picks, end=st.sampled_from([Notebook.closes, Host.kill]))
     def sharing_ends(self, pick: int, end: object) -> None:

@@ -18,13 +18,14 @@ import pytest
 
 import jupyter_gpushare as gpushare
 from jupyter_gpushare.client.session import Session
-from jupyter_gpushare.errors import DoesNotFit
+from jupyter_gpushare.errors import Cancelled, DoesNotFit
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.handoff_slot import write_handoff_token
 from jupyter_gpushare.wire.snapshot import SessionView
 
+from ..polling import until
 from .conftest import Process
 
 Pair = tuple[Session, Session, threading.Thread]
@@ -332,6 +333,55 @@ def test_a_session_in_a_session_is_the_same(settings: Settings) -> None:
             assert inner is outer
         with gpushare.turn() as still:
             assert still is outer
+
+
+# --- a thread that waits --------------------------------------------------------------------------
+
+
+def test_cells_begin_and_end_and_change_the_session_while_a_thread_waits(pair: Pair) -> None:
+    first, second, waiting = pair
+    second.cell_begins()
+    second.change(weight=2.0)
+    second.declare(5)
+    assert not second.unless_waiting(second.leave)
+    second.cell_ends()
+    assert waiting.is_alive()
+    first.boundary()
+    waiting.join()
+    assert (second.holding, second.weight) == (True, 2.0)
+
+
+def test_a_refusal_that_a_cell_has_taken_ends_the_wait_of_a_thread(
+    opened: Callable[..., Session], settings: Settings
+) -> None:
+    holder, waiter = opened("holder"), opened("waiter")
+    holder.enter()
+    errors = []
+
+    def wait() -> None:
+        try:
+            waiter.enter()
+        except Cancelled as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    until(lambda: waiter._turn.waiting)
+    with waiter._link.lock:
+        thread.join(0.05)  # it comes out of its sleep, and waits for the lock
+        with Client.connect(settings) as admin:
+            admin.ask(m.Cancel(waiter.id))
+        waiter._link.await_message()
+    thread.join()
+    assert len(errors) == 1
+
+
+def test_a_session_closes_while_a_thread_waits(pair: Pair) -> None:
+    _, second, waiting = pair
+    second.close()
+    waiting.join()
+    assert not second.holding
+    assert not second._turn.handoff_slot.is_open
 
 
 # --- direct handoff -----------------------------------------------------------------------------

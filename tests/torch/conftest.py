@@ -46,6 +46,12 @@ class Turns:
     def leave(self) -> None:
         self._note("leave")
 
+    def unless_waiting(self, act: Callable[[], None]) -> bool:
+        if not self.waiting:
+            with self.entering:
+                act()
+        return not self.waiting
+
     def _note(self, event: str) -> None:
         self.events.append(event)
         self.threads.append(threading.get_ident())

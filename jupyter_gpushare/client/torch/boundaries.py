@@ -36,9 +36,9 @@ class Turns(Protocol):
 
     entering: Any  # a reentrant lock: under it no iteration begins, and no turn is given back
 
-    @property
-    def waiting(self) -> bool:
-        """Whether a thread waits for the turn, with that lock, and no iteration is open."""
+    def unless_waiting(self, act: Callable[[], None]) -> bool:
+        """Call `act` with that lock. Return False, without the call, if another thread waits for
+        the turn with it; then no iteration is open."""
 
     def enter(self) -> None:
         """An iteration begins: return when this process holds the turn."""
@@ -148,9 +148,7 @@ class Boundaries:
         and begins none, since it finds the hooks gone.
         """
         self._unregister()
-        if not self._session.waiting:
-            with self._entering:
-                self._close()
+        self._session.unless_waiting(self._close)
 
     def forget(self) -> None:
         """Remove all hooks in a forked child, where another thread of the parent may have had the
@@ -306,14 +304,16 @@ class Boundaries:
                 self._inside = self._recording = self._is_done = False
 
     def _thread_ended(self, thread: int) -> None:
-        if _installed is not self:
-            return
-        with self._entering:
+        if _installed is self:
             self._forget_suspended(thread)
-            if self._inside and self._leader == thread:
-                self._close()
-            if not self._inside:
-                self._session.leave()
+            self._session.unless_waiting(functools.partial(self._leave_after, thread))
+
+    def _leave_after(self, thread: int) -> None:
+        """Give the turn back after this thread has ended, unless another one computes in it."""
+        if self._inside and self._leader == thread:
+            self._close()
+        if not self._inside:
+            self._session.leave()
 
     # --- forwards ----------------------------------------------------------------------------
 
