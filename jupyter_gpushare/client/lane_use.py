@@ -5,22 +5,35 @@ The caller has the link's lock.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..errors import DoesNotFit, NoRoom, OverQuota
 from ..wire.messages import ALONE, Grant, Keep, Trim
 from .link import Link
 from .placement import Placement
 from .usage import Owner
 
+STILL_IN_USE = (
+    "{mib:.0f} MiB of the last iteration are still in use, and {why}, so this notebook {does}:"
+    " `del` the results that hold them, or run `%gpushare tidy`"
+)
+UNTIL_WANTED = "keeps its turn until another one waits for it, and is paged out then"
+IN_THE_WAY = "keeps its turn and others wait"
+
 
 class LaneUse:
     """The use of a lane by one session. It reports each trouble with the lane to the user once."""
+
+    # Pages all memory out, with what was in the lane; returns whether it is out.
+    page_out: Callable[[], bool]
 
     def __init__(self, owner: Owner, link: Link, placement: Placement) -> None:
         self._owner = owner
         self._link = link
         self._placement = placement
         self.trouble = ""  # why iterations of the last grant run outside of the lane
-        self.keeps_survivors = False  # there was no room for them outside of the lane
+        self._told = ""  # what the notebook does since there is no room for its survivors
+        self._owes_keep = False  # they have moved out of the lane without room, and not to disk
         self.squeezed_bytes = 0  # as the last grant says
         self.is_shared = False  # another session may use the lane at the same time
 
@@ -54,22 +67,35 @@ class LaneUse:
         """Empty the lane: when this returns, this process no longer uses the device."""
         self._owner.memory.evacuate()
 
-    def may_leave(self) -> bool:
+    @property
+    def keeps_survivors(self) -> bool:
+        """Whether there was no room for them outside of the lane."""
+        return bool(self._told)
+
+    def may_leave(self, is_wanted: bool = False) -> bool:
         """Return whether nothing is alive in the lane, after survivors have moved out if there is
-        room for them outside of it."""
-        if not (survivors := self.survivors()):
+        room for them outside of it. If there is none, and another session waits for the turn, all
+        memory of this one is paged out."""
+        if not (survivors := self.survivors()) and not self._owes_keep:
             return True
         try:
             self._link.ask(Keep(self._owner.memory.demand()))
             self.leave()
-        except OverQuota as error:
-            self._tell_of_survivors(survivors, str(error))
+        except (NoRoom, DoesNotFit, MemoryError) as error:
+            if is_wanted and self._is_paged_out():
+                return True
+            is_in_the_way = is_wanted or self._placement.is_gpu
+            self._tell_of_survivors(survivors, error, IN_THE_WAY if is_in_the_way else UNTIL_WANTED)
             return False
-        except (NoRoom, DoesNotFit, MemoryError):
-            self._tell_of_survivors(survivors, "there is no room for them outside of the lane")
-            return False
-        self.keeps_survivors = False
+        self._told, self._owes_keep = "", False
         return True
+
+    def _is_paged_out(self) -> bool:
+        is_out = self.page_out()
+        self._owes_keep = not is_out and not self.survivors()
+        if is_out:
+            self._told = ""
+        return is_out
 
     def has_left(self) -> bool:
         """Empty the lane at the end of the session; return False if something of this process stays
@@ -82,11 +108,9 @@ class LaneUse:
             return False
         return True
 
-    def _tell_of_survivors(self, size: int, why: str) -> None:
-        if not self.keeps_survivors:
-            self.keeps_survivors = True
-            self._owner.on_trouble(
-                f"{size / (1 << 20):.0f} MiB of the last iteration are still in use, and {why}, so"
-                " this notebook keeps its turn and others wait: `del` the results that hold them,"
-                " or run `%gpushare tidy`"
-            )
+    def _tell_of_survivors(self, size: int, error: Exception, does: str) -> None:
+        if self._told != does:
+            self._told = does
+            no_room = "there is no room for them outside of the lane"
+            why = str(error) if isinstance(error, OverQuota) else no_room
+            self._owner.on_trouble(STILL_IN_USE.format(mib=size / (1 << 20), why=why, does=does))

@@ -50,6 +50,7 @@ class Residency:
         self.returning = False  # a cell waits for the page-in of this process's memory
         self.paged_out_bytes = 0
         self._page_ins = 0  # requests to page in since the last registration
+        self._owes_word = False  # the broker was not told yet that the memory is out
 
     # --- cells -------------------------------------------------------------------------------
 
@@ -156,13 +157,13 @@ class Residency:
     def page_in(self) -> None:
         if self.paged_out_bytes:
             trouble = self._owner.memory.page_in()
-            self.paged_out_bytes = 0
+            self.paged_out_bytes, self._owes_word = 0, False
             if trouble:
                 self._owner.on_trouble(trouble)
 
     def was_registered(self) -> None:
         """The session is registered, and the broker counts its page-ins from 0."""
-        self._page_ins = 0
+        self._page_ins, self._owes_word = 0, False
 
     # --- page out ----------------------------------------------------------------------------
 
@@ -181,6 +182,27 @@ class Residency:
         out = PagedOut(self.paged_out_bytes, self._page_ins)
         answer: Message = StaysIn(reason) if reason else out
         self._link.say(answer)
+
+    def page_out_in_turn(self) -> bool:
+        """Page out with the survivors of the lane, at the end of a turn, since there is no room for
+        them; return whether all of it is out."""
+        if self._placement.is_gpu or self._placement.devices > 1 or self._group.joins:
+            return False  # as for `on_page_out`
+        try:
+            self._owner.memory.evacuate()
+        except MemoryError:
+            return False
+        self.paged_out_bytes, reason = self._move_out()
+        self._owes_word = not reason
+        return not reason
+
+    def turn_ended(self) -> None:
+        """Tell the broker what was paged out in the turn, and how much room it needs from now on:
+        not before, since a session that has the turn is in."""
+        if self._owes_word:
+            self._owes_word = False
+            self._link.say(self._usage.report(time.monotonic(), holding=False))
+            self._link.say(PagedOut(self.paged_out_bytes, self._page_ins))
 
     def on_rest(self, message: Rest) -> None:
         """Rest, if the persistent memory can be moved to disk: the broker has to count what stays

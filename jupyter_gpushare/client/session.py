@@ -125,6 +125,8 @@ class Session:
             self._group,
             self._settings.page_directory,
         )
+        self._lane_use.page_out = self._residency.page_out_in_turn
+        self._turn.on_end = self._residency.turn_ended
         self._dispatch = Dispatch(
             owner, link, self._usage, self._lane_use, self._turn, self._residency
         )

@@ -39,6 +39,7 @@ from .usage import Usage
 
 class Turn:
     """The present turn, or the last one; `number` is unique among the turns of this session.
+    `on_end` is called after the broker was told of the end of a turn.
 
     The handoff slot receives direct handoffs. The idle turn gives the turn back without Python, for
     user code that keeps the GIL between two iterations.
@@ -59,6 +60,7 @@ class Turn:
         self._lane_use = lane_use
         self._idle_turn = idle_turn
         self.handoff_slot = handoff_slot
+        self.on_end: Callable[[], None] = lambda: None
         self.number = 0
         self.holding = False
         self.waiting = False
@@ -268,10 +270,10 @@ class Turn:
                 raise
 
     def give_back(self) -> None:
-        """Leave the device to the successor, unless there is no room for the survivors of the lane.
+        """Leave the device to the successor, unless survivors of the lane can stay nowhere else.
         The next connection says the same after ConnectionLost, which this raises. The caller holds
         the turn, so its end was not said yet."""
-        if not self._lane_use.may_leave():
+        if not self._lane_use.may_leave(is_wanted=self.asked is not None):
             return
         self._leave_lane()
         try:
@@ -280,6 +282,7 @@ class Turn:
                 self.handoff_slot.send(successor.handoff_slot, successor.handoff_token)
             self._link.connected().send(Finish(self.number))
             self._ended = self.number
+            self.on_end()
         except BaseException as error:
             self._say_end_after(error)
             raise
