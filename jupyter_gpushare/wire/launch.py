@@ -27,6 +27,12 @@ STARTING_SECONDS = 3.0  # a broker that has ended without listening is not start
 # Names of variables that the broker has no use for, and would keep longer than the process that
 # has them.
 SECRET = re.compile("TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|KEY", re.IGNORECASE)
+# What engines and launchers say to a job and its ranks. By the first of them, all processes of a
+# job are found and killed at its end; what serves others too is none of them.
+OF_A_JOB = re.compile(
+    r"GPUSHARE_(LEASE|NODE|PART|ENDS_WITH|JOB|GENERATION|YIELD|RESUME)|RANK|WORLD_SIZE"
+    r"|(LOCAL|GROUP)_(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_RUN_ID"
+)
 
 
 class Program(NamedTuple):
@@ -364,11 +370,11 @@ def launch(path: Path, settings: Settings, program: Program = BROKER) -> int:
 
     The shell puts it in the background and ends, so that it is no process's child and no zombie of
     a kernel; the working directory is / so that no file of the user shadows a module. Secrets of
-    the environment stay here.
+    the environment stay here, and what makes us part of a job.
     """
     command = [sys.executable, "-m", program.module]
     ours = {**as_environment(settings), program.variable: str(path)}
-    environment = {name: os.environ[name] for name in os.environ if not SECRET.search(name)}
+    environment = {name: os.environ[name] for name in os.environ if is_passed(name)}
     with open(open_own(log_path(path), os.O_APPEND), "ab") as log:
         shell = subprocess.run(
             ["/bin/sh", "-c", '"$@" </dev/null >&2 & echo $!', "sh", *command],
@@ -381,6 +387,11 @@ def launch(path: Path, settings: Settings, program: Program = BROKER) -> int:
             check=True,
         )
     return int(shell.stdout)
+
+
+def is_passed(name: str) -> bool:
+    """Whether a program that outlives us has this variable, too."""
+    return not (SECRET.search(name) or OF_A_JOB.fullmatch(name))
 
 
 def log_path(path: Path) -> Path:

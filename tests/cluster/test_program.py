@@ -7,29 +7,37 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from msgspec.structs import replace
 
+import jupyter_gpushare as gpushare
 from jupyter_gpushare.client.jobs import pickled
 from jupyter_gpushare.client.jobs.connection import Cluster
 from jupyter_gpushare.client.jobs.job import Job, submit
+from jupyter_gpushare.cluster.engines.engine import Start
+from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
 from jupyter_gpushare.cluster.program import rules_of
 from jupyter_gpushare.errors import DoesNotFit, InvalidValue, JobFailed
 from jupyter_gpushare.settings import Settings, as_environment, load
 from jupyter_gpushare.tools.cli import main
 from jupyter_gpushare.wire import framing
+from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.jobs import ClusterView
 from jupyter_gpushare.wire.messages import Error, Hello
 
+from ..conftest import end_broker
 from ..polling import until
 from .conftest import MakesSettings
 from .program import kill
+from .test_launcher import pids
+from .work import Makes, opened
 
 COUNTS = """
 import sys, time
@@ -53,10 +61,42 @@ for number in gpushare.iterations(range(200)):
 assert done == [*range(200)], done
 """
 
+# It takes a turn, starts a service of jobs, tells the processes of both, and ends once it may.
+STARTS = """
+import os, pathlib, time
+import jupyter_gpushare as gpushare
+from jupyter_gpushare.client.jobs.connection import Cluster
+from jupyter_gpushare.settings import load
+from jupyter_gpushare.wire.client import Client
+with gpushare.session(name="job"), gpushare.turn():
+    with Client.connect(load()) as broker, Cluster(load(), start=True) as service:
+        pids = f"{broker.welcome.pid} {service.look().pid}"
+    pathlib.Path("pids.part").write_text(pids)
+    os.rename("pids.part", "pids")
+    while not os.path.exists("may_end"):
+        time.sleep(0.02)
+"""
+
 
 @pytest.fixture
 def settings(cluster_settings: MakesSettings) -> Settings:
     return cluster_settings(cluster_nodes="n0=2 n1=2")
+
+
+@pytest.fixture
+def shared(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    """The settings of jobs that share, and of a broker that ends with the test."""
+    given = replace(settings, device="host", start_seconds=60)
+    for name, text in as_environment(given).items():
+        monkeypatch.setenv(name, text)
+    yield given
+    end_broker(given)
+
+
+def pids_of_both(settings: Settings) -> list[int]:
+    """Of a broker and of a service of jobs, which answer."""
+    with Client.connect(settings, start=False) as broker, Cluster(settings) as service:
+        return [broker.welcome.pid, service.look().pid]
 
 
 @pytest.fixture
@@ -269,6 +309,43 @@ def test_a_service_without_jobs_ends_and_one_whose_socket_is_gone_too(settings: 
         if not change:
             Path(settings.socket).with_name("cluster.sock").unlink()
         until(lambda pid=pid: not psutil.pid_exists(pid))  # type: ignore[misc]
+
+
+def test_a_broker_and_a_service_that_a_job_has_started_are_no_part_of_it(
+    shared: Settings, make_job: Makes
+) -> None:
+    engine = LocalEngine("test", declared("used-by-others=90 n0=1"))
+    job = make_job(sys.executable, "-c", STARTS)
+    opened(job)
+    lease = engine.start(Start("test", job.name, 1, job, {"n0": 1}))
+    started = pids(job)
+    engine.kill(lease)
+    assert engine.adopt() == set()
+    assert engine.nodes()["n0"].used == 0
+    assert pids_of_both(shared) == started
+    for pid in started:
+        assert {"GPUSHARE_LEASE", "GPUSHARE_JOB"}.isdisjoint(psutil.Process(pid).environ())
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("state", ["done", "cancelled"])
+def test_sessions_of_others_go_on_with_the_broker_of_a_job_that_is_over(
+    shared: Settings, script: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    job = submit(script(STARTS), settings=shared)
+    until((tmp_path / "pids").exists)
+    before = pids_of_both(shared)
+    with gpushare.session(shared, name="notebook") as session:
+        if state == "cancelled":
+            job.cancel()
+        else:
+            (tmp_path / "may_end").touch()
+        until(lambda: job.look().state == state)
+        for _ in range(3):
+            with gpushare.turn():
+                assert session.holding
+        assert pids_of_both(shared) == before
 
 
 @pytest.mark.system
