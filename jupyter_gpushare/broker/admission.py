@@ -6,11 +6,12 @@ from msgspec.structs import replace
 
 from .. import _core
 from ..errors import DoesNotFit, InvalidValue, NotPermitted, OverQuota, ProtocolError
-from ..wire.messages import Close, Done, NewKey, Open, Opened, RenewKey, Rests, Yield
+from ..wire.messages import Close, Done, NewKey, Notice, Open, Opened, RenewKey, Rests, Yield
 from . import validation
 from .access.permissions import Permission
 from .accounting.meter import Meter
 from .admin.enforcement import Enforcement
+from .admin.live_changes import LiveChanges
 from .admin.rules import RuleEngine
 from .demands import Demands
 from .grants.grants import Grants
@@ -34,6 +35,7 @@ class Admission:
         demands: Demands,
         meter: Meter,
         enforcement: Enforcement,
+        changes: LiveChanges,
     ) -> None:
         self._placement = placement
         self._host = host
@@ -43,6 +45,7 @@ class Admission:
         self._demands = demands
         self._meter = meter
         self._enforcement = enforcement
+        self._changes = changes
 
     # --- a session opens -----------------------------------------------------------------------
 
@@ -51,11 +54,14 @@ class Admission:
         record = self._candidate(peer, said, self._placement.choose(peer, said, now))
         message = self._borne_out(record, said, now)
         self._check(record, message)
+        message = self._changes.applied(message, record.user)
         self._placement.count_unmanaged(record.devices, now, peer)
         decision, refusal = self._admit(record, message, now)
         self._settle(record)
         self._meter.count(record.devices, now, record.id)
         self._welcome(record)
+        if held_on := self._changes.is_back(record, said):
+            peer.send(Notice(held_on))
         self._demands.answer(record, message.demand, refusal)
         if message.holding:
             self._grants.adopt(record, message.turn)
@@ -171,6 +177,8 @@ class Admission:
     # --- a session closes or rests -------------------------------------------------------------
 
     def close(self, peer: Peer, message: Close, now: float) -> None:
+        for session in self._sessions.carried_by(peer):
+            self._changes.has_left(session)
         self.end_rest(peer)
         if peer.session is not None:
             record = self._sessions.of(peer)
@@ -183,6 +191,7 @@ class Admission:
         self.end_rest(peer)
         if peer.session is not None:
             record = self._sessions.of(peer)
+            self._changes.is_away(record.id)
             self._grants.lost(record, now)
             try:
                 self._grants.leave_lane_to(record)
@@ -200,6 +209,7 @@ class Admission:
         if (record := self._sessions.resting_on(peer)) is not None:
             self._sessions.note_change()
             self._sessions.end_rest(record.id)
+            self._changes.is_away(record.id)
 
     def _remove(self, record: SessionRecord, now: float) -> None:
         self._meter.count(record.devices, now, record.id)

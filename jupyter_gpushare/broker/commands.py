@@ -21,6 +21,7 @@ from ..wire.snapshot import WAITING
 from . import validation
 from .access.permissions import Permission, Resource
 from .admin.enforcement import Enforcement
+from .admin.live_changes import LiveChanges
 from .admin.rules import RuleEngine
 from .grants.grants import Grants
 from .peer import Peer
@@ -30,7 +31,8 @@ from .snapshot.visibility import Visibility
 
 
 class Commands:
-    """Checks that the user has the permission, and tells the scheduler. Owns no state."""
+    """Checks that the user has the permission, and tells the scheduler, and the next
+    broker. Owns no state."""
 
     def __init__(
         self,
@@ -41,6 +43,7 @@ class Commands:
         rules: RuleEngine,
         enforcement: Enforcement,
         visibility: Visibility,
+        changes: LiveChanges,
     ) -> None:
         self._placement = placement
         self._host = host
@@ -49,6 +52,7 @@ class Commands:
         self._rules = rules
         self._enforcement = enforcement
         self._visibility = visibility
+        self._changes = changes
 
     def change(self, peer: Peer, message: Change, now: float) -> None:
         session = self._sessions.of(peer).id if message.session is None else message.session
@@ -56,6 +60,8 @@ class Commands:
         decision = self._host.change(
             now, session, weight=message.weight, priority=message.priority, paused=message.paused
         )
+        is_own = peer.session == session
+        self._changes.note_session(self._sessions[session], message, is_own)
         self._done(peer, decision)
 
     def yield_turn(self, peer: Peer, message: Preempt, now: float) -> None:
@@ -98,6 +104,8 @@ class Commands:
             if message.running_lanes is not None:
                 lanes = self._host.set_running_lanes(now, device, message.running_lanes)
                 self._grants.enact(lanes)
+            policy = None if message.policy is None else self._host.policy(device)
+            self._changes.note_policy(device, policy, message.running_lanes)
         peer.send(Done())
 
     def set_class(self, peer: Peer, message: ClassMode, now: float) -> None:

@@ -66,6 +66,7 @@ from .accounting.meter import Meter
 from .accounting.reports import Reports
 from .admin.enforcement import Enforcement
 from .admin.idle import IdleCulling
+from .admin.live_changes import LiveChanges
 from .admin.rulebook_file import RulebookFile
 from .admin.rules import RuleEngine
 from .admission import Admission
@@ -100,6 +101,7 @@ class Service:
         rulebook: RulebookFile | None = None,
         accounts: Accounts | None = None,
         journal: RecoveryJournal | None = None,
+        changes: LiveChanges | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`started` is Unix time, which `clock` returns. No turn is granted before `grants_from`,
@@ -117,6 +119,7 @@ class Service:
         self.sessions = Sessions(settings.max_sessions, settings.max_sessions_per_user)
         self.accounts = accounts or Accounts(clock=clock)
         self.journal = journal or RecoveryJournal()
+        self.changes = changes or LiveChanges(settings)
         self.tickets = Tickets()
         self._recovery = Recovery(
             self._host, self.journal, grants_from=grants_from, lease_seconds=settings.lease_seconds
@@ -137,13 +140,20 @@ class Service:
         self._rules = RuleEngine(file, self.accounts, self.sessions, placement.capacity)
         idle = IdleCulling(self.sessions)
         self._enforcement = Enforcement(
-            self._devices, self._host, self.sessions, self._grants, self._rules, idle, clock
+            self._devices,
+            self._host,
+            self.sessions,
+            self._grants,
+            self._rules,
+            idle,
+            self.changes,
+            clock,
         )
         parts = (placement, self._host, self.sessions, self._grants, self._rules)
         demands = Demands(*parts, self._enforcement)
-        self._admission = Admission(*parts, demands, self._meter, self._enforcement)
+        self._admission = Admission(*parts, demands, self._meter, self._enforcement, self.changes)
         self._visibility = Visibility(self._rules, self.sessions)
-        commands = Commands(*parts, self._enforcement, self._visibility)
+        commands = Commands(*parts, self._enforcement, self._visibility, self.changes)
         turns = Turns(self._host, self.sessions, self._grants)
         self._builder = SnapshotBuilder(
             self._devices,
@@ -162,6 +172,7 @@ class Service:
         self._next_wait = 0.0
         self.is_stopping = False
         self._has_ended = False
+        self._enforcement.resume()
         self._follow_rules()
 
     def _dispatch_table(

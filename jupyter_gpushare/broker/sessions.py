@@ -110,6 +110,11 @@ class Sessions:
         """Return the session that rests on a connection, which carries at most one, or None."""
         return next((one for one in self._resting.values() if one.peer is peer), None)
 
+    def carried_by(self, peer: Peer) -> list[str]:
+        """Return the session that is open on a connection, and the one that rests on it."""
+        resting = self.resting_on(peer)
+        return [*filter(None, [peer.session]), *([resting.id] if resting is not None else [])]
+
     def of(self, peer: Peer) -> SessionRecord:
         """Return the session that is open on a connection. Raises UnknownSession."""
         if peer.session is None:

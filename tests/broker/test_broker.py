@@ -87,14 +87,17 @@ def test_a_socket_path_that_is_too_long_is_named_with_the_limit(settings: Settin
 def test_a_broker_that_is_unused_or_told_to_ends_and_takes_its_socket_away(
     settings: Settings, is_told: bool
 ) -> None:
+    """One that is unused takes what was changed live with it, too."""
     brief = msgspec.structs.replace(settings, idle_exit_seconds=0.0 if is_told else 0.2)
     with Client.connect(brief) as client:
+        client.ask(m.SetPolicy("las"))
         descriptor = os.pidfd_open(client.welcome.pid)
         if is_told:
             assert client.ask(m.Shutdown()) == m.Done()
     assert select.select([descriptor], [], [], TIMEOUT_SECONDS)[0]
     os.close(descriptor)
     assert not Path(settings.socket).exists()
+    assert Path(settings.socket).with_suffix(".changes").exists() == is_told
 
 
 # --- bad input --------------------------------------------------------------------------------

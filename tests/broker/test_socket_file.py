@@ -19,7 +19,7 @@ from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import log_path, try_connect
-from jupyter_gpushare.wire.messages import Demand, Open
+from jupyter_gpushare.wire.messages import Demand, Open, SetPolicy
 
 from ..conftest import wait_for_exit
 from .processes import run_broker
@@ -62,15 +62,17 @@ def test_a_broker_waits_for_the_one_that_is_about_to_end(
         assert client.welcome.pid == second.pid
 
 
-def test_a_broker_that_starts_after_a_removed_directory_knows_that_there_were_sessions(
+def test_a_broker_that_starts_after_a_removed_directory_knows_of_sessions_and_live_changes(
     settings: Settings, broker_pid: int, lock: Path
 ) -> None:
     client = Client.connect(settings)
     demand = Demand(1000, 1000, measured=True)
     client.ask(Open(id="a", name="a", device="host", demand=demand))
+    client.ask(SetPolicy("las"))
     shutil.rmtree(lock.parent)
     wait_for_exit(broker_pid)
     assert lock.read_text() == f"{broker_pid}\n"
+    assert "las" in lock.with_suffix(".changes").read_text()
     client.close()
 
 

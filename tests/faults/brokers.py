@@ -304,6 +304,10 @@ rows(
         "the broker is killed, and its list of turns is full of garbage",
         ".turns",
     ),
+    garbage_in_live_changes=(
+        "the broker is killed, and its list of live changes is full of garbage",
+        ".changes",
+    ),
 )
 
 

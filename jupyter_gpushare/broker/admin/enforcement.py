@@ -11,6 +11,7 @@ from ..grants.grants import Grants
 from ..peer import Peer
 from ..sessions import SessionRecord, Sessions
 from .idle import Due, IdleCulling
+from .live_changes import LiveChanges
 from .reservations import CLASS_POLICY
 from .rules import Directives, RuleEngine
 
@@ -30,6 +31,7 @@ class Enforcement:
         grants: Grants,
         rules: RuleEngine,
         idle: IdleCulling,
+        changes: LiveChanges,
         clock: Callable[[], float],
     ) -> None:
         self._devices = devices
@@ -38,6 +40,7 @@ class Enforcement:
         self._grants = grants
         self._rules = rules
         self._idle = idle
+        self._changes = changes
         self._clock = clock
         self._directives: dict[str, Directives] = {}
         self.plans = rules.plans(clock())
@@ -60,7 +63,9 @@ class Enforcement:
         if not (self._rules.has_rules or self._directives):
             return
         unix = self._clock()
-        self._set_policies(self._rules.classes.expire(self._rules.rules, unix), now)
+        if expired := self._rules.classes.expire(self._rules.rules, unix):
+            self._set_policies(expired, now)
+            self._changes.note_classes(self._rules.classes.all)
         if (plans := self._rules.plans(unix)) != self.plans:
             self.plans = plans
             self._sessions.note_change()
@@ -85,6 +90,20 @@ class Enforcement:
         if before is None or before.throttled != directives.throttled:
             self._grants.enact(self._host.throttle(now, device, directives.throttled))
 
+    # --- the broker before -------------------------------------------------------------------
+
+    def resume(self) -> None:
+        """Set what was set for devices under the broker before, while no session is open."""
+        changes, classes, groups = self._changes, self._rules.classes, self._rules.rules.groups
+        for device in self._devices:
+            if (policy := changes.policies.get(device)) is not None:
+                self._host.set_policy(0.0, device, policy)
+            if (lanes := changes.running_lanes.get(device)) is not None:
+                self._host.set_running_lanes(0.0, device, lanes)
+            if (one := changes.classes.get(device)) is not None and one.group in groups:
+                classes.resume(device, one._replace(policy=self._host.policy(device)))
+                self._host.set_policy(0.0, device, CLASS_POLICY)
+
     # --- classes -----------------------------------------------------------------------------
 
     def set_class(self, peer: Peer, message: ClassMode, devices: Sequence[str], now: float) -> None:
@@ -96,6 +115,7 @@ class Enforcement:
             self._set_policies(dict.fromkeys(devices, CLASS_POLICY), now)
         else:
             self._set_policies(self._rules.end_class(person, message, devices), now)
+        self._changes.note_classes(self._rules.classes.all)
         self.follow(now)
 
     def _set_policies(self, policies: Mapping[str, str], now: float) -> None:

@@ -84,6 +84,15 @@ class Classes:
         if (one := self.on(device)) is not None:
             raise InvalidValue(f"a class of {one.group} has {device}: end it first")
 
+    @property
+    def all(self) -> Mapping[str, Class]:
+        """The classes that go on, by device."""
+        return self._on
+
+    def resume(self, device: str, one: Class) -> None:
+        """A class goes on that has begun under the broker before."""
+        self._on[device] = one
+
     def shown(self) -> list[ClassView]:
         return [ClassView(one.group, device, one.ends) for device, one in self._on.items()]
 

@@ -23,6 +23,7 @@ from .. import validation
 from ..access.authentication import Authentication
 from ..access.identity import ANONYMOUS, Identity, of_process
 from ..accounting.accounts import Accounts
+from ..admin.live_changes import LiveChanges
 from ..admin.rulebook_file import RulebookFile
 from ..grants.recovery import RecoveryJournal
 from ..service import Service
@@ -185,7 +186,11 @@ class Endpoint:
 
     def _count_idle(self) -> None:
         if seconds := self.settings.idle_exit_seconds:
-            self._idle = self._loop.call_later(seconds, self._stopped.set)
+            self._idle = self._loop.call_later(seconds, self._end_idle)
+
+    def _end_idle(self) -> None:
+        self.service.changes.clear()  # the next broker begins as the settings say
+        self._stopped.set()
 
     def happened(self, now: float) -> None:
         """After each event: is there a new deadline, or an end?"""
@@ -253,14 +258,16 @@ def run(settings: Settings) -> None:
         log.info("broker %d listens on %s", os.getpid(), path)
         accounts = Accounts.of(settings)
         journal = RecoveryJournal(journal_file.fileno())
+        changes = LiveChanges(settings, path.with_suffix(".changes"))
+        changes.report()
         is_in_use = asyncio.run(
-            _serve(settings, rulebook, accounts, journal, listener, file, was_in_use)
+            _serve(settings, rulebook, accounts, journal, changes, listener, file, was_in_use)
         )
         accounts.close()
         if not is_in_use:
             lock.truncate(0)
         elif not file.is_there():
-            leave_word(path, settings, journal)
+            leave_word(path, settings, journal, changes)
         file.remove()
     log.info("broker %d ends", os.getpid())
 
@@ -270,6 +277,7 @@ async def _serve(
     rulebook: RulebookFile,
     accounts: Accounts,
     journal: RecoveryJournal,
+    changes: LiveChanges,
     listener: socket.socket,
     file: SocketFile,
     was_in_use: bool,
@@ -286,6 +294,7 @@ async def _serve(
         rulebook=rulebook,
         accounts=accounts,
         journal=journal,
+        changes=changes,
     )
     is_in_use = await Endpoint(settings, service, clock, end_after).serve(listener, file)
     service.close(clock())

@@ -21,6 +21,7 @@ from ...wire.launch import (
     open_own,
     try_connect,
 )
+from ..admin.live_changes import LiveChanges
 from ..grants.recovery import RecoveryJournal
 
 ENDING_SECONDS = 2.0  # that a broker that cannot be reached any more may take to end
@@ -76,7 +77,9 @@ def own_socket(lock: IO[str], path: Path) -> bool:
     return was_in_use
 
 
-def leave_word(path: Path, settings: Settings, journal: RecoveryJournal) -> None:
+def leave_word(
+    path: Path, settings: Settings, journal: RecoveryJournal, changes: LiveChanges
+) -> None:
     """The lock is gone, with its directory, from a broker that had sessions: the next broker finds
     another one, which says so. It need not be there, or may be the next one's already."""
     with contextlib.suppress(GpuShareError, OSError):
@@ -86,6 +89,7 @@ def leave_word(path: Path, settings: Settings, journal: RecoveryJournal) -> None
                 _sign(lock)
                 with open_journal(path) as file:
                     journal.copy_to(file.fileno())
+                changes.write()
 
 
 def open_journal(path: Path) -> IO[bytes]:
