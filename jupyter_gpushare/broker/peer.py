@@ -26,6 +26,7 @@ class Peer(ABC):
     memory = 0  # the number of the lane memory that it was sent last
     chunks = 0  # the chunks that it has of that memory
     ledger = 0  # the number of the lane memory whose ledger it was sent last
+    room = -1  # the bytes of the last Room that it was sent; negative: none yet
     page_ins = 0  # the PageIns that it was sent since its session was opened
     channel: Channel | None = None  # by which chunks are sent and received
 

@@ -74,6 +74,7 @@ from .commands import Commands
 from .demands import Demands
 from .grants.grants import Grants
 from .grants.recovery import Recovery, RecoveryJournal
+from .grants.rooms import Rooms
 from .grants.unmanaged import UnmanagedMemory
 from .peer import Peer
 from .placement import Placement
@@ -133,6 +134,7 @@ class Service:
             settings.share_lanes,
         )
         self._unmanaged = UnmanagedMemory(devices, self._host, self.sessions, self._grants)
+        self._rooms = Rooms(self._host, self.sessions)
         self._meter = Meter(self._host, self.sessions, self.accounts)
         self._reports = Reports(self.accounts)
         file = rulebook or RulebookFile(settings.rulebook)
@@ -154,7 +156,7 @@ class Service:
         self._admission = Admission(*parts, demands, self._meter, self._enforcement, self.changes)
         self._visibility = Visibility(self._rules, self.sessions)
         commands = Commands(*parts, self._enforcement, self._visibility, self.changes)
-        turns = Turns(self._host, self.sessions, self._grants)
+        turns = Turns(self._host, self.sessions, self._grants, self._rooms)
         self._builder = SnapshotBuilder(
             self._devices,
             self._host,
@@ -277,8 +279,8 @@ class Service:
         self._builder.follow(now)
 
     def tick(self, now: float) -> None:
-        """Tell waiting sessions why they wait, and subscribers what has changed. It has to be
-        called ten times a second."""
+        """Tell waiting sessions why they wait, all sessions of their room, and subscribers what
+        has changed. It has to be called ten times a second."""
         if self._rules.follow_file():
             self.sessions.note_change()
             self._follow_rules()
@@ -309,7 +311,9 @@ class Service:
     def _tell_waiters(self, now: float) -> None:
         for device in self._devices:
             if self._host.sessions(device):
-                self._publisher.tell_waiters(device, self._host.snapshot(device, now), now)
+                device_snapshot = self._host.snapshot(device, now)
+                self._rooms.tell(device_snapshot)
+                self._publisher.tell_waiters(device, device_snapshot, now)
 
     def snapshot(self, now: float) -> Snapshot:
         """Return the state of the broker in words, with all names."""

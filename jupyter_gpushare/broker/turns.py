@@ -8,6 +8,7 @@ from .. import _core
 from ..wire.messages import Busy, Finish, PagedOut, Request, StaysIn
 from . import validation
 from .grants.grants import Grants
+from .grants.rooms import Rooms
 from .peer import Peer
 from .sessions import SessionRecord, Sessions
 from .snapshot import views
@@ -18,8 +19,9 @@ log = logging.getLogger("jupyter_gpushare.broker")
 class Turns:
     """Passes these messages to the scheduler. Owns no state: `grants` has the turns."""
 
-    def __init__(self, host: _core.Host, sessions: Sessions, grants: Grants) -> None:
+    def __init__(self, host: _core.Host, sessions: Sessions, grants: Grants, rooms: Rooms) -> None:
         self._host = host
+        self._rooms = rooms
         self._sessions = sessions
         self._grants = grants
 
@@ -28,6 +30,7 @@ class Turns:
         validation.check_turn(message.turn)
         record.is_refused = False
         self._grants.end_up_to(record, message.turn - 1)
+        self._rooms.tell_newcomer(record.id, now)
         self._grants.enact(self._host.request(now, record.id, message.turn))
 
     def finish(self, peer: Peer, message: Finish, now: float) -> None:

@@ -16,6 +16,7 @@ from ..wire.messages import (
     PageOut,
     RenewKey,
     Rest,
+    Room,
     Trim,
     Wait,
     Withdraw,
@@ -27,7 +28,7 @@ from .residency import Residency
 from .turn import Turn
 from .usage import Owner, Usage
 
-OF_A_PLACE = (PageOut, PageIn, GiveBack, Rest)  # concern memory that the broker counts
+OF_A_PLACE = (PageOut, PageIn, GiveBack, Rest, Room)  # concern memory that the broker counts
 
 
 class Dispatch:
@@ -63,6 +64,7 @@ class Dispatch:
             PageIn: residency.on_page_in,
             Rest: residency.on_rest,
             GiveBack: self._on_give_back,
+            Room: self._on_room,
             Wait: self._on_wait,
             Notice: self._on_notice,
         }
@@ -100,6 +102,13 @@ class Dispatch:
         if not (residency.busy or holding or residency.paged_out_bytes):
             self._owner.memory.give_back()
             self._link.say(self._usage.report(time.monotonic(), holding))
+
+    def _on_room(self, message: Room) -> None:
+        """Note the room. A session that waits, and needs more, says that it has to be measured:
+        it needs a turn to learn how far it can be squeezed."""
+        self._lane_use.leave_room(message.bytes)
+        if self._turn.waiting and self._owner.memory.has_to_learn():
+            self._link.say(self._usage.report(time.monotonic(), self._turn.holding))
 
     def _on_wait(self, wait: Wait) -> None:
         if wait.turn == self._turn.number and (self._turn.waiting or self._residency.returning):

@@ -54,6 +54,11 @@ class LaneUse:
             self._owner.on_trouble(f"iterations run outside of the shared lane: {trouble}")
         self.trouble = trouble
 
+    def leave_room(self, size: int) -> None:
+        """The other sessions leave this one `size` bytes of the device."""
+        self._placement.room = size
+        self._owner.memory.leave_room(size)
+
     def on_trim(self, message: Trim) -> None:
         self._owner.memory.trim_lane(message.memory, message.bytes)
         if not message.bytes:

@@ -76,6 +76,13 @@ class Memory(Protocol):
     def want_squeeze(self, wanted: Wanted) -> None:
         """Squeeze the next iterations as the user wants it."""
 
+    def leave_room(self, size: int) -> None:
+        """Note that the other sessions leave this one `size` bytes of the device."""
+
+    def has_to_learn(self) -> bool:
+        """Whether it needs more than that, and has to learn how far iterations can be squeezed.
+        Then its demand is not measured until it has."""
+
     def squeeze_to(self, size: int) -> None:
         """Squeeze the next iterations to `size` bytes of the lane, if the user leaves that to the
         broker; 0: leave them as they are."""
@@ -135,6 +142,11 @@ class WholeProcess:
     def measure_anew(self) -> None: ...
 
     def want_squeeze(self, wanted: Wanted) -> None: ...
+
+    def leave_room(self, size: int) -> None: ...
+
+    def has_to_learn(self) -> bool:
+        return False
 
     def squeeze_to(self, size: int) -> None: ...
 

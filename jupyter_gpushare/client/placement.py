@@ -23,6 +23,7 @@ class Placement:
         self.host_device = ""
         self.host_devices: list[str] = []
         self.capacity = 0  # bytes of the device, once the session is open
+        self.room = 0  # bytes of it that other sessions leave, as the broker says
         self._uuid = ""  # of the one GPU of the session
         self._uuids: list[str] = []  # of its GPUs, if it has several
 
@@ -52,7 +53,7 @@ class Placement:
         if not self.host_device:
             self._settle(answer)
         self.host_device = answer.device
-        self.capacity = answer.capacity_bytes
+        self.capacity = self.room = answer.capacity_bytes
 
     def _settle(self, answer: Opened) -> None:
         self._uuid = answer.uuid

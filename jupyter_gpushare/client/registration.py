@@ -86,6 +86,7 @@ class Registration:
         requested."""
         self._placement.settle(answer)
         self._owner.memory = self._placement.counted(self._owner.memory)
+        self._owner.memory.leave_room(self._placement.room)
         self._turn.was_registered()
         self._usage.was_registered()
         self._residency.was_registered()

@@ -168,6 +168,11 @@ class Session:
         return self._placement.capacity
 
     @property
+    def room(self) -> int:
+        """The bytes of the device that other sessions leave this one, as the broker has said."""
+        return self._placement.room
+
+    @property
     def iterations(self) -> int:
         return self._usage.iterations
 

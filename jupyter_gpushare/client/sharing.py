@@ -58,6 +58,7 @@ class _Sharing:
             session.page_quotas,
         )
         memory.want_squeeze(session.squeeze)
+        memory.leave_room(session.room)
         self._boundaries = Boundaries(self.session, memory)
         session.close_if_idle = self._boundaries.close_if_idle
         self._notice()

@@ -41,6 +41,7 @@ from .messages import (
     PageOut,
     RenewKey,
     Rest,
+    Room,
     Trim,
     Wait,
     Watch,
@@ -60,7 +61,7 @@ Proof = Callable[[Hello, Settings], Hello]  # adds the token or ticket of the us
 # Messages that a broker sends unasked to a connection with a session.
 UNASKED = (
     *(Grant, Ledger, Trim, Yield, RenewKey, Withdraw),
-    *(PageOut, PageIn, GiveBack, Rest, Notice, Wait),
+    *(PageOut, PageIn, GiveBack, Rest, Room, Notice, Wait),
 )
 
 

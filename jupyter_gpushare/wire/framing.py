@@ -48,6 +48,7 @@ from .messages import (
     Request,
     Rest,
     Rests,
+    Room,
     SetPolicy,
     Shutdown,
     StaysIn,
@@ -102,6 +103,7 @@ ToClient: TypeAlias = (
     | PageIn
     | GiveBack
     | Rest
+    | Room
     | Notice
     | Wait
     | Accounts

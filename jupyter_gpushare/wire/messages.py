@@ -420,6 +420,13 @@ class Rest(Message, frozen=True):
     """Please page out and release your memory to others, unless a cell runs: Rests, or StaysIn."""
 
 
+class Room(Message, frozen=True):
+    """The other sessions of the device leave this one `bytes` bytes of it, its lane included, where
+    all lanes are one. A session that needs more learns how far its iterations can be squeezed."""
+
+    bytes: int
+
+
 class Notice(Message, frozen=True):
     """A sentence for the user, to be shown in the cell that runs or the next one."""
 

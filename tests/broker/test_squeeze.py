@@ -91,6 +91,41 @@ def test_the_name_is_hidden_from_those_who_may_not_see_it(ruled: Any) -> None:
     assert a.view("a").reason.endswith("so that a notebook of bob has room")
 
 
+def rooms(notebook: Notebook) -> list[int]:
+    """Return the GiB that others leave it, as it was told."""
+    return [room.bytes // GIB for room in notebook.heard_of(m.Room)]
+
+
+def test_a_session_is_told_its_room_once_its_demand_does_not_fit_and_once_it_does(
+    service: Service,
+) -> None:
+    a = Notebook(service, "a", demand(4, (10, 1.0)))
+    a.says(m.Request(1))
+    service.tick(1.0)
+    assert rooms(a) == []
+    b = Notebook(service, "b", demand(5, (2, 1.0)))
+    service.tick(2.0)
+    assert rooms(a) == []  # b wants nothing yet
+    b.says(m.Request(1), 3.0)
+    service.tick(3.0)
+    service.tick(4.0)
+    assert (rooms(a), rooms(b)) == ([11], [])
+    b.says(m.Close(), 5.0)
+    service.tick(5.0)
+    assert rooms(a) == [11, 16]
+
+
+def test_a_newcomer_is_told_its_room_before_the_turn_in_which_it_is_measured(
+    service: Service,
+) -> None:
+    Notebook(service, "a", demand(4, (6, 1.0)))
+    b = Notebook(service, "b", demand(0, (0, 1.0)))
+    b.says(m.Request(1))
+    assert rooms(b) == []
+    c = Speaker(service, "ada").says(m.Open(id="c", name="c.ipynb")).says(m.Request(1))
+    assert [room.bytes // GIB for room in c.heard_of(m.Room)] == [12]
+
+
 def test_a_quota_counts_what_iterations_take_unsqueezed(ruled: Any) -> None:
     """A notebook that has chosen a smaller size for itself needs no more than that."""
     service = ruled('[quotas]\nlane = "8 GiB"')

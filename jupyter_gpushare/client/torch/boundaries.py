@@ -14,7 +14,6 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Protocol
 
@@ -27,6 +26,7 @@ from torch.optim.optimizer import (
 from ..stacks import Activity, FrameId, id_of, runs
 from .forwards import Forwards
 from .outermost import OutermostForward
+from .patches import Patches
 from .profile import Profile
 from .thread_end import ThreadEnd
 
@@ -93,6 +93,8 @@ class Squeezes(Protocol):
 
     def abandon(self) -> None: ...
 
+    def retire(self) -> None: ...
+
 
 class _Thread(threading.local):
     """The values of one thread: the step that it is in, and an object that ends with the thread."""
@@ -116,8 +118,9 @@ class Boundaries:
         self._entering = session.entering
         self._thread = _Thread()
         self._undo = contextlib.ExitStack()
+        self._patches = Patches()
         self._suspended: set[int] = set()  # threads whose iterations were closed while they waited
-        self._undo_resuming = contextlib.ExitStack()  # wrappers while there are any
+        self._resumes = Patches()  # while there are any
         self._outermost = OutermostForward(self._forward_begins, self._forward_ended)
         self._start()
 
@@ -161,7 +164,9 @@ class Boundaries:
         if _installed is self:
             _installed = None
         self._undo.close()
-        self._undo_resuming.close()
+        self._patches.undo()
+        self._memory.squeeze.retire()
+        self._resumes.undo()
         self._suspended.clear()
 
     def reset(self) -> bool:
@@ -205,13 +210,13 @@ class Boundaries:
         self._close()
         if not self._suspended:
             for name in ("backward", "grad"):
-                self._wrap(torch.autograd, name, self._resuming, self._undo_resuming)
+                self._resumes.wrap(torch.autograd, name, self._resuming)
         self._suspended.add(leader)
 
     def _forget_suspended(self, thread: int) -> None:
         self._suspended.discard(thread)
         if not self._suspended:
-            self._undo_resuming.close()
+            self._resumes.undo()
 
     def _has_tensors(self) -> bool:
         return self._memory.survivors() > 0
@@ -230,30 +235,12 @@ class Boundaries:
         self._undo.callback(self._outermost.remove)
         self._undo.callback(register_optimizer_step_pre_hook(self._step_begins).remove)
         self._undo.callback(register_optimizer_step_post_hook(self._step_ended).remove)
-        self._wrap(torch.optim.Optimizer, "zero_grad", self._noticing_zero_grad)
-        self._wrap(torch.nn.Module, "zero_grad", self._noticing_zero_grad)
-        self._wrap(torch.nn.Module, "compile", self._noticing_compile)
-        self._wrap(torch.nn.modules.module, "_has_any_global_hook", self._outermost.overlooked)
-
-    def _wrap(
-        self,
-        place: Any,
-        name: str,
-        wrap: Callable[[Any], Any],
-        undo: contextlib.ExitStack | None = None,
-    ) -> None:
-        """Wrap a function in its place; removal leaves a wrapper that other code has wrapped."""
-        original = getattr(place, name, None)
-        if original is None:
-            return  # this version of torch does not have it
-        wrapper = functools.wraps(original)(wrap(original))
-        setattr(place, name, wrapper)
-
-        def restore() -> None:
-            if getattr(place, name) is wrapper:
-                setattr(place, name, original)
-
-        (undo or self._undo).callback(restore)
+        self._patches.wrap(torch.optim.Optimizer, "zero_grad", self._noticing_zero_grad)
+        self._patches.wrap(torch.nn.Module, "zero_grad", self._noticing_zero_grad)
+        self._patches.wrap(torch.nn.Module, "compile", self._noticing_compile)
+        self._patches.wrap(
+            torch.nn.modules.module, "_has_any_global_hook", self._outermost.overlooked
+        )
 
     # --- an iteration ------------------------------------------------------------------------
 

@@ -7,9 +7,11 @@ do not notice when PyTorch gives it another address, so such a storage is never 
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
+from .patches import Patches
 from .tensors import WeakStorage, storage_of
 
 LEAST_PRUNED = 1024  # known addresses, below which none is looked at again
@@ -29,26 +31,44 @@ _known: dict[int, WeakStorage] = {}  # the storages of which user code has the a
 
 def has_known_address(storage: Any) -> bool:
     """Return whether user code has asked for the address of a tensor in that storage, since
-    `watch_addresses`: C code may change the bytes unseen."""
+    `watch_for`: C code may change the bytes unseen."""
     weak = _known.get(storage._cdata)
     return weak is not None and weak.is_to(storage)
 
 
-def watch_addresses() -> None:
-    """Note the storages whose address Python asks for from now on. Idempotent."""
+def watch_for(watcher: object) -> None:
+    """Note the storages that are exported, or whose address Python asks for, until no watcher is
+    left. Idempotent."""
+    if not _watchers:
+        _note_exports(_until_left)
+        _note_addresses(_until_left)
+    _watchers.add(watcher)
+
+
+def unwatch_for(watcher: object) -> None:
+    """Leave PyTorch as it was, if this was the last watcher. Idempotent."""
+    if watcher in _watchers:
+        _watchers.discard(watcher)
+        if not _watchers:
+            _until_left.undo()
+
+
+_watchers: weakref.WeakSet[object] = weakref.WeakSet()
+_until_left, _for_good = Patches(), Patches()
+
+
+def _note_addresses(patches: Patches) -> None:
     import torch
 
-    if "data_ptr" in vars(torch.Tensor):
-        return
-    original = torch.Tensor.data_ptr
+    def noting(original: Callable[..., Any]) -> Callable[..., Any]:
+        def data_ptr(tensor: Any) -> Any:
+            if (storage := storage_of(tensor)) is not None:
+                _know(storage)
+            return original(tensor)
 
-    @functools.wraps(original)
-    def data_ptr(tensor: Any) -> Any:
-        if (storage := storage_of(tensor)) is not None:
-            _know(storage)
-        return original(tensor)
+        return data_ptr
 
-    torch.Tensor.data_ptr = data_ptr
+    patches.wrap(torch.Tensor, "data_ptr", noting)
 
 
 def _know(storage: Any) -> None:
@@ -67,22 +87,22 @@ def _prune() -> None:
         _most_known = max(LEAST_PRUNED, 2 * len(_known))
 
 
+@functools.cache
 def watch() -> None:
     """Note the storages that are exported from now on. Idempotent."""
+    _note_exports(_for_good)
+
+
+def _note_exports(patches: Patches) -> None:
     import torch
 
-    if hasattr(torch._C._to_dlpack, "__wrapped__"):
-        return
-    for owner, name in (
-        (torch._C, "_to_dlpack"),
-        (torch._C, "_to_dlpack_versioned"),
-        (torch.utils.dlpack, "to_dlpack"),
-        (torch, "to_dlpack"),
-    ):
-        if original := getattr(owner, name, None):
-            setattr(owner, name, _noting(original))
+    patches.wrap(torch._C, "_to_dlpack", _noting)
+    patches.wrap(torch._C, "_to_dlpack_versioned", _noting)
+    patches.wrap(torch.utils.dlpack, "to_dlpack", _noting)
+    patches.wrap(torch, "to_dlpack", _noting)
     interface = torch.Tensor.__cuda_array_interface__
-    torch.Tensor.__cuda_array_interface__ = property(_noting(interface.fget))
+    noted = property(_noting(interface.fget))
+    patches.put(torch.Tensor, "__cuda_array_interface__", noted)
 
 
 def _noting(export: Callable[..., Any]) -> Callable[..., Any]:

@@ -66,7 +66,9 @@ class Memory:
         self._between = 0
         self._kept = 0  # bytes outside of the lane since the last turn ended; 0 in an iteration
         self._said = 0  # persistent bytes of the last demand
-        self._capacity = capacity
+        self._capacity = self._room = capacity
+        self._first_peak = 0  # bytes, of the first iteration, which no demand takes into account
+        self._learns_first = True  # how far iterations can be squeezed, before the demand is said
 
     def begin(self) -> None:
         """Begin an iteration in this thread; do nothing if one has begun."""
@@ -112,6 +114,10 @@ class Memory:
             is_recorded = self.squeeze.has_news
             if self.squeeze.target == math.inf and not is_recorded:
                 self.squeeze.forget_options()
+        elif not self.estimator.recent:
+            self._first_peak = peak
+        if peak > self._left():
+            self.squeeze.lack_room(True)
         if self.squeeze.target == math.inf and self.squeeze.is_outdated(iteration.ephemeral):
             self.squeeze.forget_options()
         if self.squeeze.has_news and self.estimator.recent:
@@ -128,12 +134,26 @@ class Memory:
 
     def _measured(self) -> Demand:
         demand = self.estimator.demand(self._capacity, self._kept)
-        if demand is None:
+        whole = self._needs(demand)
+        self.squeeze.lack_room(whole > self._left())
+        learns_first = self._learns_first or whole > self._capacity
+        if demand is None or (learns_first and self.squeeze.is_learning()):
             return Demand(max(self.peak(), self._kept), 0, measured=False)
+        self._learns_first = False
         options = self.squeeze.options(self.estimator.unlimited(demand, self._capacity))
         if not options:
             return demand
         return Demand(demand.persistent_bytes, options[0].bytes, True, options)
+
+    def _needs(self, demand: Demand | None) -> int:
+        """Return the bytes that iterations need as they are, with all that is persistent; 0 until
+        one has ended."""
+        if demand is None:
+            return self._first_peak
+        return demand.persistent_bytes + self.estimator.unlimited(demand, self._capacity)
+
+    def _left(self) -> int:
+        return min(self._room, self._capacity)
 
     @property
     def why_not_squeezed(self) -> str:
@@ -161,6 +181,18 @@ class Memory:
         self.squeeze.want(wanted)
         self.estimator.limit(self.squeeze.target)
         self.has_news = self.has_news or bool(self.estimator.recent)
+
+    def leave_room(self, size: int) -> None:
+        """Note that the other sessions leave this one `size` bytes of the device."""
+        self._room = size
+        demand = self.estimator.demand(self._capacity, self._kept)
+        self.squeeze.lack_room(self._needs(demand) > self._left())
+
+    def has_to_learn(self) -> bool:
+        """Whether it needs more than that, and has to learn how far iterations can be squeezed.
+        Then its demand is not measured until it has."""
+        self._learns_first = self._learns_first or self.squeeze.is_learning()
+        return self.squeeze.is_learning()
 
     def squeeze_to(self, size: int) -> None:
         """Squeeze the next iterations to `size` bytes of the lane, if the user leaves that to the

@@ -82,6 +82,39 @@ def test_every_option_is_held(kind: str, squeezed: Squeezed) -> None:
             assert squeezed.memory.demand().options == options
 
 
+PLACES = [
+    *(torch, torch._C, torch._C._autograd, torch.Tensor, torch.utils.dlpack, torch.autograd),
+    *(torch.autograd.graph, torch.autograd.forward_ad, torch.autograd.function.FunctionCtx),
+]
+
+
+def installed() -> list[Any]:
+    """Return what squeezing may install in PyTorch, and what is in its place."""
+    functions = [dict(vars(place)) for place in PLACES]
+    top = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    modes = torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
+    return [functions, top, modes]
+
+
+def test_nothing_is_installed_until_iterations_do_not_fit_nor_once_they_do(
+    squeezed: Squeezed,
+) -> None:
+    memory, (model, batch) = squeezed.memory, network("mlp")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before, differs = installed(), list[bool]()
+    model.register_forward_hook(lambda *args: differs.append(installed() != before))
+    with squeezed.automatically():
+        memory.leave_room(1 << 40)
+        train(model, batch, 4, optimizer)
+        assert memory.demand().options == ()
+        memory.leave_room(memory.live())
+        train(model, batch, 2, optimizer)
+        assert len(memory.demand().options) >= 5
+        memory.leave_room(1 << 40)
+        train(model, batch, 1, optimizer)
+    assert differs == [False, False, False, False, True, False, False]
+
+
 def test_nothing_is_hooked_once_the_options_are_known(squeezed: Squeezed) -> None:
     with squeezed.automatically():
         model, batch = network("mlp")
@@ -124,7 +157,10 @@ def test_a_training_that_becomes_smaller_is_recorded_anew(squeezed: Squeezed) ->
 def test_people_are_told_how_far_the_learning_is_and_then_what_is_known(squeezed: Squeezed) -> None:
     memory, (model, batch) = squeezed.memory, network("mlp")
     with squeezed.automatically():
-        assert "is learned from the second one on" in memory.squeeze_progress
+        assert memory.squeeze_progress == ""
+        assert "is learned once they do not fit" in memory.how_squeezed
+        train(model, batch, 1)
+        assert "is learned in one of the next" in memory.squeeze_progress
         train(model, batch, 5)
         assert memory.squeeze_progress == ""
         assert "they can be squeezed to" in memory.how_squeezed

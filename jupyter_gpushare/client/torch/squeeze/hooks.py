@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from threading import get_ident
 from types import FrameType
 from typing import Any
 
 import torch
 
+from ..patches import Patches
 from .cache import Cache
 from .entries import Entry, Handle, Plain, Reference, is_exposed, is_plain
 from .gradients import Gradients
@@ -47,7 +47,7 @@ class Hooks:
     def __init__(self, cache: Cache, profile: Profile, gradients: Gradients) -> None:
         self._cache, self._profile, self._gradients = cache, profile, gradients
         self._recorder = Recorder(cache)
-        self._undo = contextlib.ExitStack()
+        self._patches = Patches()
 
     # --- a forward ---------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ class Hooks:
         self._stop_recording()
         if self._is_on_top():
             torch._C._autograd._pop_saved_tensors_default_hooks()
-        self._undo.close()
+        self._patches.undo()
 
     def end_left(self) -> None:
         """Do the same at any moment but in the middle of an operation, which needs its modes."""
@@ -99,20 +99,9 @@ class Hooks:
         """torch.func refuses to run under hooks of saved tensors, and formulas of derivatives round
         otherwise under a mode: ours are away meanwhile."""
         autograd = torch.autograd
-        self._wrap(autograd.graph, "disable_saved_tensors_hooks", self._away)
-        self._wrap(autograd, "_engine_run_backward", self._unrecorded)
-        self._wrap(autograd.forward_ad, "enter_dual_level", self._unrecorded_from_now_on)
-
-    def _wrap(self, place: Any, name: str, around: Callable[[Any], Any]) -> None:
-        original = getattr(place, name)
-        wrapper = functools.wraps(original)(around(original))
-        setattr(place, name, wrapper)
-
-        def restore() -> None:
-            if getattr(place, name) is wrapper:
-                setattr(place, name, original)
-
-        self._undo.callback(restore)
+        self._patches.wrap(autograd.graph, "disable_saved_tensors_hooks", self._away)
+        self._patches.wrap(autograd, "_engine_run_backward", self._unrecorded)
+        self._patches.wrap(autograd.forward_ad, "enter_dual_level", self._unrecorded_from_now_on)
 
     def _unrecorded(self, original: Any) -> Any:
         def run(*arguments: Any, **options: Any) -> Any:

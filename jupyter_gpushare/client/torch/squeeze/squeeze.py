@@ -72,7 +72,8 @@ class Squeeze:
         self._hooks = Hooks(self.cache, self.profile, self._gradients)
         self.is_active = False  # in the iteration that is open
         self.has_news = False  # options have been learned
-        self.is_needed = True  # there is something to squeeze, or to learn
+        self.is_needed = False  # there is something to squeeze, or to learn
+        self._lacks_room = False  # iterations need more than others leave
         self._has_failed = False
         self._options: tuple[SqueezeOption, ...] = ()  # the old ones, until new ones are learned
         self._is_learned = False
@@ -91,8 +92,7 @@ class Squeeze:
         self._calm: list[int] = []  # bytes, of iterations in a row that were far from the target
         self._moved = 0  # bytes, before the open iteration
         self._least = 0  # bytes below which no iteration can be squeezed, as was seen
-        exports.watch()
-        exports.watch_addresses()
+        self._is_partial = False  # a forward of the iteration that is recorded stays as it is
         _living.add(self)
 
     @property
@@ -120,20 +120,42 @@ class Squeeze:
             self._has_failed, self._calm = False, []
         self._note_need()
 
+    def lack_room(self, lacks: bool) -> None:
+        """Note whether iterations need more memory than there is, from the next one on. Until they
+        do, nothing is learned."""
+        if lacks != self._lacks_room:
+            self._lacks_room = lacks
+            self._note_need()
+
+    def is_learning(self) -> bool:
+        """Whether it will be known soon how far iterations can be squeezed, which need more memory
+        than there is."""
+        return self._learns() and self.target == math.inf and not self._why_not()
+
+    def _learns(self) -> bool:
+        return self.wanted == "auto" and self._lacks_room and not self._is_learned
+
     def _note_need(self) -> None:
-        learns = self.wanted == "auto" and not self._is_learned
-        self.is_needed = learns or (self.target != math.inf and not self._has_failed)
+        self.is_needed = self._learns() or (self.target != math.inf and not self._has_failed)
+        if not self.is_active:
+            self._release()
+
+    def _release(self) -> None:
+        """Leave PyTorch as it was, unless there is something to do."""
+        if not self.is_needed:
+            exports.unwatch_for(self)
 
     # --- an iteration ------------------------------------------------------------------------
 
     def begin(self, may_learn: bool) -> None:
         """Begin an iteration. If it `may_learn`, it is recorded where that is missing."""
         is_squeezed = self.target != math.inf and not self._has_failed
-        learns = may_learn and self.wanted == "auto" and not self._is_learned
+        learns = may_learn and self._learns()
         self.is_active = (is_squeezed or learns) and not self._why_not()
         if is_squeezed and not self.is_active:
             self._say(f"nothing is squeezed: {self._why_not()}")
         if self.is_active:
+            exports.watch_for(self)
             if is_squeezed:
                 self.cache.begin(self._budget, self._calm_below())
             else:
@@ -141,7 +163,7 @@ class Squeeze:
             self.profile.begin()  # after that, which may free memory
             self._moved = self._moved_so_far()
             if not is_squeezed:
-                self.profile.tape = []
+                self.profile.tape, self._is_partial = [], False
                 self._began = time.monotonic()
 
     def _calm_below(self) -> float:
@@ -161,10 +183,15 @@ class Squeeze:
             self._tape, self.profile.tape = self.profile.tape, None
             self._seconds = time.monotonic() - self._began
             self.is_active = False
+            self._release()
 
     def abandon(self) -> None:
         """The open iteration ends without a boundary: its record would tell too little."""
         self.profile.tape = None
+
+    def retire(self) -> None:
+        """Leave PyTorch as it was, since no iteration is noticed any more."""
+        exports.unwatch_for(self)
 
     def learn(self, ephemeral: int, needed: int) -> None:
         """Learn the options if the iteration that has just ended was recorded. It needed
@@ -176,7 +203,8 @@ class Squeeze:
         if self._best is None or ephemeral > self._best.ephemeral:
             self._best = Record(tape, self._seconds, ephemeral)
         self._recorded += 1
-        if self._best.ephemeral >= SHRUNK * needed or self._recorded == RECORDS:
+        tells_all = self._best.ephemeral >= SHRUNK * needed and not self._is_partial
+        if tells_all or self._recorded == RECORDS:
             self._learn_from(self._best, needed)
 
     def _learn_from(self, record: Record, needed: int) -> None:
@@ -201,8 +229,11 @@ class Squeeze:
         return most < SHRUNK * self._learned
 
     def forget_options(self) -> None:
-        """Learn anew how far iterations can be squeezed: they have changed."""
+        """Learn anew how far iterations can be squeezed, as soon as that is needed: they have
+        changed."""
         self._is_learned, self._least = False, 0
+        if self._options and not self._lacks_room:
+            self._options, self.has_news = (), True
         self._note_need()
 
     def options(self, ephemeral: int) -> tuple[SqueezeOption, ...]:
@@ -237,6 +268,7 @@ class Squeeze:
     def forward_begins(self, module: torch.nn.Module) -> None:
         """An outermost forward begins in this thread, the one of the iteration."""
         reason = self._hooks.begin(module)
+        self._is_partial = self._is_partial or bool(reason)
         if reason and self.target != math.inf:
             self._say(f"squeezing does nothing in this forward: {reason}")
 
@@ -259,10 +291,10 @@ class Squeeze:
     @property
     def progress(self) -> str:
         """Return an empty string, or how much is known so far of how far iterations can be
-        squeezed."""
-        if self.wanted != "auto" or self._is_learned or self.why_not:
+        squeezed, where that is being learned."""
+        if not self._learns() or self.why_not:
             return ""
-        return RECORDED.format(self._recorded, RECORDS) if self._recorded else UNKNOWN
+        return RECORDED.format(self._recorded, RECORDS) if self._recorded else AHEAD
 
     @property
     def how(self) -> str:
@@ -270,8 +302,10 @@ class Squeeze:
         return "; ".join(filter(None, (self.progress or self._floor(), self._what_moved())))
 
     def _floor(self) -> str:
-        if self.wanted != "auto" or not self._options:
+        if self.wanted != "auto":
             return ""
+        if not self._options:
+            return "" if self._is_learned else UNKNOWN
         least = self._options[-1]
         bytes = size(max(least.bytes, self._least))
         return f"they can be squeezed to {bytes}, about {least.slowdown - 1:.0%} slower"
@@ -329,7 +363,11 @@ def _options_of(record: Record, needed: int, pace: float) -> tuple[SqueezeOption
     return tuple(SqueezeOption(int(more * one.bytes), one.slowdown) for one in options)
 
 
-UNKNOWN = "how far iterations can be squeezed is learned from the second one on"
+UNKNOWN = "how far iterations can be squeezed is learned once they do not fit"
+AHEAD = (
+    "iterations need more memory than there is: how far they can be squeezed is learned in one of"
+    " the next"
+)
 RECORDED = (
     "how far iterations can be squeezed is being learned: {} of at most {} are recorded, to have"
     " one that needs the most"
@@ -362,6 +400,13 @@ class NoSqueeze:
     def grant(self, granted: int) -> None: ...
 
     def begin(self, may_learn: bool) -> None: ...
+
+    def lack_room(self, lacks: bool) -> None: ...
+
+    def is_learning(self) -> bool:
+        return False
+
+    def retire(self) -> None: ...
 
     def forget_options(self) -> None: ...
 

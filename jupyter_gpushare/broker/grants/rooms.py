@@ -1,0 +1,52 @@
+"""How many bytes of its device the other sessions leave each session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ... import _core
+from ...wire.messages import Room
+from ..sessions import Sessions
+
+
+class Rooms:
+    """Tells sessions of their room where that decides whether what they need fits: those that have
+    to be squeezed, for themselves or for a newcomer, learn how far they can be."""
+
+    def __init__(self, host: _core.Host, sessions: Sessions) -> None:
+        self._host = host
+        self._sessions = sessions
+
+    def tell_newcomer(self, session: str, now: float) -> None:
+        """Tell a session without a measured demand, before the turn in which it measures it."""
+        record = self._sessions[session]
+        if not record.allowed.measured:
+            self.tell(self._host.snapshot(record.device, now), session)
+
+    def tell(self, device: _core.DeviceSnapshot, only: str | None = None) -> None:
+        """Tell each session of the device for which that has changed, or the `only` one."""
+        for state, room in _rooms(device):
+            record = self._sessions.get(state.id)
+            if record is None or record.gang or only not in (None, state.id):
+                continue
+            told = device.capacity if record.peer.room < 0 else record.peer.room
+            if told != room and _matters(state.demand, told, room):
+                record.peer.room = room
+                record.peer.send(Room(room))
+
+
+def _rooms(device: _core.DeviceSnapshot) -> Iterator[tuple[_core.SessionState, int]]:
+    left = device.capacity - device.unmanaged - sum(map(_persistent, device.sessions))
+    return ((state, left + _persistent(state)) for state in device.sessions)
+
+
+def _persistent(state: _core.SessionState) -> int:
+    """Return the bytes that a session has or waits for: all but its part of a lane."""
+    counts = state.lane is not None or state.state == "waiting"
+    return state.demand.persistent - state.paged_out_bytes if counts else 0
+
+
+def _matters(demand: _core.Demand, told: int, room: int) -> bool:
+    """Whether the demand fits one of the two rooms only, or is not known yet."""
+    whole = demand.persistent + demand.ephemeral
+    return not demand.measured or (whole <= told) != (whole <= room)
