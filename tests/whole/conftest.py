@@ -50,8 +50,8 @@ KERNEL = "from ipykernel.kernelapp import IPKernelApp\nIPKernelApp.launch_instan
 
 
 class BornClient(BlockingKernelClient):
-    """A client that asks the system whether its kernel is alive: on a busy machine one that has just
-    started misses heartbeats."""
+    """Asks the system whether its kernel is alive: on a busy machine one that has just started
+    misses heartbeats."""
 
     is_born_alive: Callable[[], bool]
 
