@@ -37,7 +37,7 @@ class _Sharing:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._boundaries: Boundaries | None = None
-        # The threads of open `iterations` and `turn` blocks; the hooks are off meanwhile.
+        # Open `iterations` and `turn` blocks, by thread; the hooks are off meanwhile.
         self._explicit: list[int] = []
         self._leader = 0  # the thread whose explicit iteration is open; others are passengers
 
@@ -75,7 +75,7 @@ class _Sharing:
     def end_explicit(self) -> None:
         """A thread that waits for the turn is in a block of its own: then this one is not the last
         that is open."""
-        self._explicit.remove(get_ident())
+        self._explicit.pop()  # a generator may be closed in another thread than it was begun
         self.session.unless_waiting(self._end_last_explicit)
 
     def _end_last_explicit(self) -> None:

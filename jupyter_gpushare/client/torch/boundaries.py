@@ -14,6 +14,7 @@ import functools
 import os
 import sys
 import threading
+from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Protocol
 
