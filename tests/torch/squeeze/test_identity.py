@@ -18,6 +18,9 @@ from .conftest import Squeezed, is_same, run
 PROGRAMS = learning.PROGRAMS | graphs.PROGRAMS | tensors.PROGRAMS | surroundings.PROGRAMS
 # Programs of which some forward stays as it is, which is said.
 SAID = {
+    "anomaly_detection",
+    "modes_of_the_user",
+    "scripted_and_traced_modules",  # the forward that is traced
     "hooks_of_the_user",
     "a_compiled_module",
     "functional_calls",
@@ -28,6 +31,8 @@ SAID = {
 }
 # Programs of which nothing leaves memory: what each uses keeps squeezing away.
 NOTHING_LEAVES = {
+    "anomaly_detection",
+    "modes_of_the_user",
     "hooks_of_the_user",
     "a_compiled_module",
     "functional_calls",

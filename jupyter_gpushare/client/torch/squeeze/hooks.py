@@ -12,6 +12,8 @@ from typing import Any
 import torch
 
 from ..patches import Patches
+from . import aside
+from .aside import top_hooks, top_mode, unseen
 from .cache import Cache
 from .entries import Entry, Handle, Plain, Reference, is_exposed, is_plain
 from .gradients import Gradients
@@ -19,7 +21,6 @@ from .kinds import Event
 from .profile import Profile
 from .recorder import Recorder
 
-COMPILED = "the model is compiled; `torch._functorch.config.activation_memory_budget` is for that"
 LEAST = 16 << 10  # bytes; a smaller storage stays
 Packed = Handle | Plain
 # The frame in which a user's own autograd function saves tensors; from PyTorch 2.14 on it has none.
@@ -56,23 +57,19 @@ class Hooks:
         self.end()  # a forward that was interrupted has left them
         if not torch.is_grad_enabled():
             return ""
-        if is_compiled(module):
-            return COMPILED
-        if not torch._C._autograd._saved_tensors_hooks_is_enabled():
-            return "torch.func computes its gradients"
-        if _top() is not None:
-            return "it runs under saved-tensor hooks of its own, or is checkpointed"
+        if reason := aside.reason(module):
+            return reason
         self._gradients.expect(module)
         self._stand_aside()
         torch._C._autograd._push_saved_tensors_default_hooks(self.pack, self.unpack)
-        has_modes = torch._C._len_torch_dispatch_stack() > 0
-        if self._cache.takes_recipes and not has_modes and not _has_tangents():
+        if self._cache.takes_recipes and not _has_tangents():
             self._recorder.__enter__()
         return ""
 
     def end(self) -> None:
         """Take the hooks away; do nothing if they are away, or others lie over them."""
-        self._stop_recording()
+        with unseen():
+            self._stop_recording()
         if self._is_on_top():
             torch._C._autograd._pop_saved_tensors_default_hooks()
         self._patches.undo()
@@ -86,13 +83,13 @@ class Hooks:
             self.end()
 
     def _stop_recording(self) -> None:
-        if _top_mode() is self._recorder:
+        if top_mode() is self._recorder:
             self._recorder.__exit__(None, None, None)
         self._recorder.forget()
         self._cache.open_reachable()
 
     def _is_on_top(self) -> bool:
-        top = _top()
+        top = top_hooks()
         return top is not None and top[0] == self.pack
 
     def _stand_aside(self) -> None:
@@ -105,7 +102,7 @@ class Hooks:
 
     def _unrecorded(self, original: Any) -> Any:
         def run(*arguments: Any, **options: Any) -> Any:
-            if _top_mode() is not self._recorder:
+            if top_mode() is not self._recorder:
                 return original(*arguments, **options)
             self._stop_recording()
             try:
@@ -117,7 +114,7 @@ class Hooks:
 
     def _unrecorded_from_now_on(self, original: Any) -> Any:
         def enter(*arguments: Any, **options: Any) -> Any:
-            if _top_mode() is self._recorder:
+            if top_mode() is self._recorder:
                 self._stop_recording()
             return original(*arguments, **options)
 
@@ -174,10 +171,11 @@ class Hooks:
         return entry
 
     def unpack(self, packed: Packed) -> torch.Tensor:
-        with _WITHOUT_TORCH_FUNCTION():
-            if isinstance(packed, Plain):
+        if isinstance(packed, Plain):
+            with _WITHOUT_TORCH_FUNCTION():
                 return packed.value()
-            is_for_user = not _is_engine(sys._getframe())
+        is_for_user = not _is_engine(sys._getframe())
+        with unseen():
             if not _is_inference():
                 return self._value(packed, is_for_user)
             with torch.inference_mode(False):
@@ -235,21 +233,6 @@ def _is_parameter(tensor: torch.Tensor) -> bool:
     """Whether this is a leaf, or a view of one."""
     base = tensor._base if tensor._is_view() else tensor
     return base is not None and base.is_leaf and base.requires_grad
-
-
-def is_compiled(module: torch.nn.Module) -> bool:
-    return type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None
-
-
-def _top() -> Any:
-    """Return the hooks of saved tensors in force in this thread, or None."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(True)
-
-
-def _top_mode() -> Any:
-    """Return the mode of dispatch on top in this thread, or None."""
-    count = torch._C._len_torch_dispatch_stack()
-    return torch._C._get_dispatch_stack_at(count - 1) if count else None
 
 
 def _has_tangents() -> bool:

@@ -15,6 +15,7 @@ from ....wire.messages import SqueezeOption
 from .. import exports
 from ..estimator import WINDOW
 from ..pager import lies_in_memory
+from .aside import unseen
 from .cache import Cache
 from .gradients import Gradients
 from .hooks import Hooks
@@ -156,10 +157,11 @@ class Squeeze:
             self._say(f"nothing is squeezed: {self._why_not()}")
         if self.is_active:
             exports.watch_for(self)
-            if is_squeezed:
-                self.cache.begin(self._budget, self._calm_below())
-            else:
-                self.cache.begin(math.inf)
+            with unseen():
+                if is_squeezed:
+                    self.cache.begin(self._budget, self._calm_below())
+                else:
+                    self.cache.begin(math.inf)
             self.profile.begin()  # after that, which may free memory
             self._moved = self._moved_so_far()
             if not is_squeezed:
@@ -177,9 +179,10 @@ class Squeeze:
         """End the iteration; no transfer goes on afterwards."""
         if self.is_active:
             self.forward_ends()
-            self.profile.close()
-            self.cache.end()
-            self._gradients.end()
+            with unseen():
+                self.profile.close()
+                self.cache.end()
+                self._gradients.end()
             self._tape, self.profile.tape = self.profile.tape, None
             self._seconds = time.monotonic() - self._began
             self.is_active = False
@@ -281,7 +284,8 @@ class Squeeze:
 
     def step_begins(self) -> None:
         """The backward is over: what an optimizer's step needs is not the last entry's."""
-        self.profile.close()
+        with unseen():
+            self.profile.close()
 
     @property
     def why_not(self) -> str:
