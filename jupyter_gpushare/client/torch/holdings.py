@@ -16,7 +16,7 @@ from .tensors import storage_of
 LEAST = 1 << 20  # bytes; less is not worth a sentence
 DEPTH = 3  # of lists and dictionaries in each other
 Storages = dict[int, int]  # bytes, by address
-SavedTensor = torch._C._autograd.SavedTensor
+SavedTensor: Any = getattr(torch._C._autograd, "SavedTensor", ())
 
 
 def held_by(variables: Mapping[str, Any]) -> list[Held]:

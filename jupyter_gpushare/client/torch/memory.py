@@ -9,8 +9,11 @@ from collections.abc import Callable, Mapping
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ... import _core
 from ...wire.messages import Curve, Demand
+from . import unpublished
 from .counters import ByteCounter, CountedStorages, CudaAllocator, counter_of, index_of
 from .cuda_lane import PooledLane, why_not_paged
 from .estimator import Estimator, Iteration
@@ -18,14 +21,16 @@ from .holdings import held_by
 from .host_lane import HostLane
 from .lane import Lane, NoLane, NoLaneOfSeveral
 from .pager import HostPager, Pager, lies_in_memory
-from .squeeze import hooks
+from .squeeze.no_squeeze import NoSqueeze
 from .squeeze.page_file import NO_QUOTAS
-from .squeeze.squeeze import NoSqueeze, Squeeze
 
 if TYPE_CHECKING:
     from ...wire.client import LaneMemory
     from ..memory import Held, PageQuotas
     from ..options import Wanted
+    from .squeeze.squeeze import Squeeze
+
+ELSEWHERE = "that is possible on the device `host` only, and where tensors are counted"
 
 
 class Memory:
@@ -267,11 +272,15 @@ def _squeeze(
     tell: Callable[[str], None],
     quotas: PageQuotas,
 ) -> Squeeze | NoSqueeze:
-    if isinstance(counter, CountedStorages):
-        if reason := hooks.why_not():
-            return NoSqueeze(reason)
-        return Squeeze(counter, page_directory, tell, quotas)
-    return NoSqueeze("that is possible on the device `host` only, and where tensors are counted")
+    if not isinstance(counter, CountedStorages):
+        return NoSqueeze(ELSEWHERE)
+    if reason := unpublished.lacks():
+        return NoSqueeze(reason)
+    try:
+        from .squeeze.squeeze import Squeeze
+    except (ImportError, AttributeError) as error:
+        return NoSqueeze(f"PyTorch {torch.__version__} is another one: {error}")
+    return Squeeze(counter, page_directory, tell, quotas)
 
 
 def _lane_and_pager(

@@ -11,7 +11,6 @@ import torch
 
 from jupyter_gpushare.client.torch.estimator import WINDOW
 from jupyter_gpushare.client.torch.memory import Memory
-from jupyter_gpushare.client.torch.squeeze import hooks
 from jupyter_gpushare.client.torch.squeeze.cache import TRIED
 from jupyter_gpushare.client.torch.squeeze.entries import Handle
 from jupyter_gpushare.client.torch.squeeze.kinds import Event, Kinds
@@ -490,13 +489,3 @@ def test_a_size_that_some_iterations_exceed_again_and_again_is_no_option_any_mor
         demand = squeezed.memory.demand()
     assert demand.ephemeral_bytes > few
     assert all(option.bytes > few for option in demand.options)
-
-
-def test_a_version_that_hides_what_user_functions_save_squeezes_nothing_and_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(hooks, "_SAVES_FOR_USER", None)
-    memory = Memory()
-    assert "does not tell which tensors a user's function saves" in memory.why_not_squeezed
-    needed(memory, "mlp")
-    assert memory.demand().options == ()

@@ -15,7 +15,7 @@ from .page_file import PageFile, Place
 if TYPE_CHECKING:
     from .recipes import Node
 
-_count_modes = torch._C._len_torch_dispatch_stack
+_count_modes: Any = getattr(torch._C, "_len_torch_dispatch_stack", None)  # looked up once
 CHANGED = (
     "one of the variables needed for gradient computation has been modified by an inplace operation"
 )

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..patches import Patches
+from ..tensors import storage_of
 from . import aside
 from .aside import top_hooks, top_mode, unseen
 from .cache import Cache
@@ -23,23 +24,12 @@ from .recorder import Recorder
 
 LEAST = 16 << 10  # bytes; a smaller storage stays
 Packed = Handle | Plain
-# The frame in which a user's own autograd function saves tensors; from PyTorch 2.14 on it has none.
-_OF_USERS = getattr(torch.autograd.Function.apply, "__func__", None)
-_SAVES_FOR_USER = None if _OF_USERS is None else _OF_USERS.__code__
 _WITHOUT_TORCH_FUNCTION = torch._C.DisableTorchFunction  # looked up once: these run for each tensor
 _count_function_modes = torch._C._len_torch_function_stack
 _TYPES = torch.Tensor, torch.nn.Parameter  # whose attributes are read without code of others
 _is_inference = torch.is_inference_mode_enabled
 _is_functorch_wrapper = torch._C._functorch.is_functorch_wrapped_tensor
 _RUNS_BACKWARD = torch.autograd.graph._engine_run_backward.__code__
-
-
-def why_not() -> str:
-    """Return an empty string if this version of PyTorch shows what has to be known; else the
-    reason."""
-    if _SAVES_FOR_USER is not None:
-        return ""
-    return f"PyTorch {torch.__version__} does not tell which tensors a user's function saves"
 
 
 class Hooks:
@@ -49,6 +39,7 @@ class Hooks:
         self._cache, self._profile, self._gradients = cache, profile, gradients
         self._recorder = Recorder(cache)
         self._patches = Patches()
+        self._for_user: set[int] = set()  # storages that functions of the user save, by address
 
     # --- a forward ---------------------------------------------------------------------------
 
@@ -73,6 +64,7 @@ class Hooks:
         if self._is_on_top():
             torch._C._autograd._pop_saved_tensors_default_hooks()
         self._patches.undo()
+        self._for_user.clear()
 
     def end_left(self) -> None:
         """Do the same at any moment but in the middle of an operation, which needs its modes."""
@@ -99,6 +91,7 @@ class Hooks:
         self._patches.wrap(autograd.graph, "disable_saved_tensors_hooks", self._away)
         self._patches.wrap(autograd, "_engine_run_backward", self._unrecorded)
         self._patches.wrap(autograd.forward_ad, "enter_dual_level", self._unrecorded_from_now_on)
+        self._patches.wrap(autograd.function.FunctionCtx, "save_for_backward", self._noting_saves)
 
     def _unrecorded(self, original: Any) -> Any:
         def run(*arguments: Any, **options: Any) -> Any:
@@ -119,6 +112,16 @@ class Hooks:
             return original(*arguments, **options)
 
         return enter
+
+    def _noting_saves(self, original: Any) -> Any:
+        """Note what a function of the user saves: its backward gets it, and may change it."""
+
+        def save(context: Any, *tensors: Any) -> Any:
+            found = [storage for one in tensors if (storage := storage_of(one)) is not None]
+            self._for_user.update(storage._cdata for storage in found)
+            return original(context, *tensors)
+
+        return save
 
     def _away(self, original: Any) -> Any:
         @contextlib.contextmanager
@@ -141,12 +144,12 @@ class Hooks:
     def pack(self, tensor: torch.Tensor) -> Packed:
         if self._cache.is_calm() and type(tensor) in _TYPES and not _count_function_modes():
             return Plain(tensor)
-        is_for_user = sys._getframe(1).f_code is _SAVES_FOR_USER
         with _WITHOUT_TORCH_FUNCTION():
             if self._cache.is_calm() or not _may_leave(tensor):
                 return Plain(tensor)
             with self._cache.lock:
                 handle = self._pack(tensor)
+                is_for_user = tensor.untyped_storage()._cdata in self._for_user
                 handle.entry.is_open = handle.entry.is_open or is_for_user
                 return handle
 
