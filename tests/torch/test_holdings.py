@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,10 @@ import torch
 from torch.nn.functional import mse_loss
 
 from jupyter_gpushare.client.memory import Held
+from jupyter_gpushare.client.torch.backwards import Backwards
 from jupyter_gpushare.client.torch.boundaries import Boundaries
 from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.client.torch.squeeze.gradients import Gradients
 
 from ..programs.networks import train
 from .conftest import Turns
@@ -50,6 +55,60 @@ def test_what_is_told_of_a_graph_is_what_is_freed_without_it() -> None:
     assert held.bytes >= 8 * MIB
     assert freed(memory, variables, held.names) == held.bytes
     assert memory.held_by(variables) == []
+
+
+class Stays(torch.autograd.Function):
+    """Its backward lasts until it may end."""
+
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        Stays.has_begun.set()
+        assert Stays.may_end.wait(60)
+        return gradient
+
+
+@contextlib.contextmanager
+def a_backward_in_another_thread() -> Iterator[None]:
+    Stays.has_begun.clear()
+    Stays.may_end.clear()
+    loss = Stays.apply(torch.ones(1, requires_grad=True)).sum()
+    thread = threading.Thread(target=loss.backward)
+    thread.start()
+    assert Stays.has_begun.wait(60)
+    try:
+        yield
+    finally:
+        Stays.may_end.set()
+        thread.join()
+
+
+def test_nothing_is_read_while_another_thread_runs_a_backward() -> None:
+    """It writes gradients without the GIL. Whether it has begun before is not seen at once."""
+    net, x, watched = network(), batch(), Backwards()
+    out = net(x)
+    gradients = Gradients(watched)
+    gradients.expect(net)
+    with a_backward_in_another_thread():
+        assert holdings(net=net, out=out) == []
+        watched.watch()
+        assert gradients.bytes() == 0
+        assert gradients._without is None  # it has not looked
+    with a_backward_in_another_thread(), watched.kept_out() as may_read:
+        assert not may_read
+    gradients.bytes()
+    out.square().mean().backward()
+    assert gradients.bytes() == sum(one.nbytes for one in net.parameters())
+    net.zero_grad()
+    gradients.end()
+    assert not gradients._outlive
+    watched.unwatch()
+    assert holdings(net=net, x=x) == []
 
 
 def test_a_graph_that_several_variables_hold_is_told_once_with_all_of_them() -> None:

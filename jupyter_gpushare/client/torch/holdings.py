@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..memory import Held
+from .backwards import Backwards
 from .squeeze.entries import Handle, Plain
 from .tensors import storage_of
 
@@ -21,9 +22,15 @@ SavedTensor: Any = getattr(torch._C._autograd, "SavedTensor", ())
 
 def held_by(variables: Mapping[str, Any]) -> list[Held]:
     """Return what the variables hold, each part once and with all names that reach it: it is free
-    when none of them does. No other thread may run a backward meanwhile."""
-    with torch._C.DisableTorchFunctionSubclass():  # no user code runs
-        return list(_held_by(variables))
+    when none of them does. Nothing if another thread runs a backward; none may begin one
+    meanwhile."""
+    backwards = Backwards()
+    backwards.watch()
+    try:
+        with backwards.kept_out() as may_read, torch._C.DisableTorchFunctionSubclass():
+            return list(_held_by(variables)) if may_read else []  # no user code runs
+    finally:
+        backwards.unwatch()
 
 
 def _held_by(variables: Mapping[str, Any]) -> Iterator[Held]:

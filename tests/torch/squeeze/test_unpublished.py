@@ -16,8 +16,14 @@ from ...programs.networks import mlp, train, vectors
 from .conftest import Squeezed
 
 ROOM = Path(unpublished.__file__).parent
-FILES = [*ROOM.glob("squeeze/*.py"), ROOM / "exports.py", ROOM / "tensors.py", ROOM / "holdings.py"]
-OWN = {"_replace", "_getframe"}  # of Python
+FILES = [
+    *ROOM.glob("squeeze/*.py"),
+    ROOM / "exports.py",
+    ROOM / "tensors.py",
+    ROOM / "holdings.py",
+    ROOM / "backwards.py",
+]
+OWN = {"_replace", "_getframe", "_current_frames"}  # of Python
 # Operations of aten; and what is wrapped only where it is there, or is a module.
 ELSEWHERE = {"_softmax", "_log_softmax", "_to_copy", "_kind", "_C", "_autograd", "_functorch"}
 

@@ -6,30 +6,35 @@ import weakref
 
 import torch
 
-from ..tensors import storage_of
+from ..backwards import Backwards
+from ..tensors import WeakStorage, storage_of
 
 
 class Gradients:
     """The bytes of gradients that this iteration has made for the parameters of its modules.
 
-    A gradient is read only in the thread that runs the backward, which writes it.
+    A gradient is read only in the thread that runs the backward, which writes it, and only while no
+    other thread runs one, which may write it too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, backwards: Backwards) -> None:
+        self._backwards = backwards
         self._outlive = True  # the end of the last iteration
         self._forget()
 
     def _forget(self) -> None:
         self._modules: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._without: list[torch.nn.Parameter] | None = None  # None: not looked for yet
-        self._with: list[torch.nn.Parameter] = []
+        self._with: list[WeakStorage] = []  # of the gradients
         self._made = 0
 
     def end(self) -> None:
         """Note whether the gradients are still there at the end of the iteration. Nothing is held
         afterwards: the model may go."""
         if self._with:
-            self._outlive = any(parameter.grad is not None for parameter in self._with)
+            self._outlive = any(not weak.has_ended() for weak in self._with)
+        for weak in self._with:
+            weak.end()
         self._forget()
 
     def expect(self, module: torch.nn.Module) -> None:
@@ -41,6 +46,12 @@ class Gradients:
     def bytes(self) -> int:
         """Return the bytes so far of those that will outlive the iteration; call it in a
         backward."""
+        with self._backwards.kept_out() as may_read:
+            if may_read:
+                self._look()
+        return self._made if self._outlive else 0
+
+    def _look(self) -> None:
         if self._without is None:
             modules = [module for weak in self._modules.values() if (module := weak()) is not None]
             wanted = {p: None for module in modules for p in module.parameters() if p.requires_grad}
@@ -50,6 +61,5 @@ class Gradients:
             made = [grad for p in self._without if (grad := p.grad) is not None]
             storages = [storage for grad in made if (storage := storage_of(grad)) is not None]
             self._made += sum(storage.nbytes() for storage in storages)
-            self._with += [parameter for parameter in self._without if parameter.grad is not None]
+            self._with += map(WeakStorage, storages)
             self._without = without
-        return self._made if self._outlive else 0

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ....format import size
 from ....wire.messages import SqueezeOption
 from .. import exports
+from ..backwards import Backwards
 from ..estimator import WINDOW
 from ..pager import lies_in_memory
 from .aside import unseen
@@ -66,7 +67,8 @@ class Squeeze:
         self._budget = math.inf  # bytes of ephemeral memory
         self.wanted: Wanted = "auto"
         self.granted = 0  # bytes; 0: the broker leaves the iterations as they are
-        self._gradients = Gradients()
+        self._backwards = Backwards()
+        self._gradients = Gradients(self._backwards)
         self.profile = Profile(counter, self._gradients)
         self.tier = Tier(page_directory, quotas)
         self.cache = Cache(self.tier, self.profile, self._fail)
@@ -74,6 +76,7 @@ class Squeeze:
         self.is_active = False  # in the iteration that is open
         self.has_news = False  # options have been learned
         self.is_needed = False  # there is something to squeeze, or to learn
+        self._watches = False  # what PyTorch's own functions do
         self._lacks_room = False  # iterations need more than others leave
         self._has_failed = False
         self._options: tuple[SqueezeOption, ...] = ()  # the old ones, until new ones are learned
@@ -144,7 +147,13 @@ class Squeeze:
     def _release(self) -> None:
         """Leave PyTorch as it was, unless there is something to do."""
         if not self.is_needed:
-            exports.unwatch_for(self)
+            self.retire()
+
+    def _watch(self) -> None:
+        if not self._watches:
+            self._watches = True
+            exports.watch_for(self)
+            self._backwards.watch()
 
     # --- an iteration ------------------------------------------------------------------------
 
@@ -156,7 +165,7 @@ class Squeeze:
         if is_squeezed and not self.is_active:
             self._say(f"nothing is squeezed: {self._why_not()}")
         if self.is_active:
-            exports.watch_for(self)
+            self._watch()
             with unseen():
                 if is_squeezed:
                     self.cache.begin(self._budget, self._calm_below())
@@ -193,8 +202,11 @@ class Squeeze:
         self.profile.tape = None
 
     def retire(self) -> None:
-        """Leave PyTorch as it was, since no iteration is noticed any more."""
-        exports.unwatch_for(self)
+        """Leave PyTorch as it was, until an iteration is squeezed or recorded again."""
+        if self._watches:
+            self._watches = False
+            exports.unwatch_for(self)
+            self._backwards.unwatch()
 
     def learn(self, ephemeral: int, needed: int) -> None:
         """Learn the options if the iteration that has just ended was recorded. It needed
@@ -354,6 +366,7 @@ class Squeeze:
         self.cache.lock.release()
         if in_child:
             self.tier.forget()
+            self._backwards.forget()
             self.want("off")
 
 
