@@ -19,6 +19,7 @@ from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
+from ..polling import next_of
 from .conftest import Process
 from .test_session import TRAIN, overlaps
 
@@ -88,15 +89,12 @@ def test_a_session_that_waits_for_unmanaged_memory_is_told_so_and_has_it_afterwa
     with Client.connect(settings, "tests") as client:
         client.ask(m.Open("a", "a.ipynb", "cuda:0", demand=demand))
         client.send(m.Request(1))
-        wait = client.receive()
-        assert isinstance(wait, m.Wait)
+        wait = next_of(client, m.Wait)
         assert wait.reason == (
             "waits for memory: needs 2.0 GiB, 0 B are free, 16.0 GiB are unmanaged memory"
         )
         gpus.say(THREE[0])
-        while isinstance(news := client.receive(), m.Wait):
-            pass
-        assert isinstance(news, m.Grant)
+        next_of(client, m.Grant)
 
 
 # --- several at once ------------------------------------------------------------------------
