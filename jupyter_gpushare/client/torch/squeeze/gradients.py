@@ -7,7 +7,7 @@ import weakref
 import torch
 
 from ..backwards import Backwards
-from ..tensors import WeakStorage, storage_of
+from ..tensors import storage_of
 
 
 class Gradients:
@@ -25,16 +25,15 @@ class Gradients:
     def _forget(self) -> None:
         self._modules: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._without: list[torch.nn.Parameter] | None = None  # None: not looked for yet
-        self._with: list[WeakStorage] = []  # of the gradients
+        self._with: list[torch.nn.Parameter] = []
         self._made = 0
 
     def end(self) -> None:
         """Note whether the gradients are still there at the end of the iteration. Nothing is held
         afterwards: the model may go."""
-        if self._with:
-            self._outlive = any(not weak.has_ended() for weak in self._with)
-        for weak in self._with:
-            weak.end()
+        with self._backwards.kept_out() as may_read:
+            if self._with and may_read:
+                self._outlive = any(parameter.grad is not None for parameter in self._with)
         self._forget()
 
     def expect(self, module: torch.nn.Module) -> None:
@@ -61,5 +60,5 @@ class Gradients:
             made = [grad for p in self._without if (grad := p.grad) is not None]
             storages = [storage for grad in made if (storage := storage_of(grad)) is not None]
             self._made += sum(storage.nbytes() for storage in storages)
-            self._with += map(WeakStorage, storages)
+            self._with += [parameter for parameter in self._without if parameter.grad is not None]
             self._without = without
