@@ -18,7 +18,7 @@ BENCHMARKS = (
     *("handover", "idle_turn", "alone", "decision", "allocator", "lane"),
     *("survivors", "memory", "overcommit", "paging"),
     *("broker", "expected_wait", "panel", "faults", "fair", "total", "concurrency_tuner"),
-    "cluster",
+    *("squeeze_idle", "cluster"),
 )
 
 
