@@ -178,7 +178,7 @@ def dispatched_in_backward(net: Net, x: torch.Tensor) -> Any:
     with Operations() as mode:
         loss.backward()
     net.zero_grad()
-    # The forward was before: autograd detaches what hooks of saved tensors return, whoever's.
+    # The forward was before: autograd itself detaches what any hooks of saved tensors return.
     return [name for name in mode.seen if name != "aten.detach.default"]
 
 
