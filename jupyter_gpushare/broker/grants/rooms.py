@@ -36,8 +36,9 @@ class Rooms:
 
 
 def _rooms(device: _core.DeviceSnapshot) -> Iterator[tuple[_core.SessionState, int]]:
-    left = device.capacity - device.unmanaged - sum(map(_persistent, device.sessions))
-    return ((state, left + _persistent(state)) for state in device.sessions)
+    states = [(state, _persistent(state)) for state in device.sessions]
+    left = device.capacity - device.unmanaged - sum(size for _, size in states)
+    return ((state, left + size) for state, size in states)
 
 
 def _persistent(state: _core.SessionState) -> int:

@@ -94,7 +94,7 @@ class Estimator:
     def needed(self) -> int:
         """Return the most bytes that a recent iteration took of the lane; 0 while that is
         unknown."""
-        return max((iteration.ephemeral for iteration in self.recent), default=0)
+        return max((iteration.ephemeral for iteration in tuple(self.recent)), default=0)
 
     def demand(self, capacity: int, kept: int = 0) -> Demand | None:
         """Return the demand on a device of `capacity` bytes, of a process that has at least `kept`
