@@ -115,7 +115,8 @@ def _train(pipe: Any, make: Callable[[], Training], directory: str, wanted: Want
     Boundaries(Granted(), memory).install()
     while (order := pipe.recv()) != "end":
         if isinstance(order, int):
-            pipe.send(memory.leave_room(order))
+            memory.leave_room(order)
+            pipe.send(None)
         else:
             pipe.send(_stepped(training, memory) if order == "step" else _hashed(training))
 

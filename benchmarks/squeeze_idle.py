@@ -23,7 +23,7 @@ PAIRS = 301
 MOST = 1.02
 
 
-class Cells(nn.Module):
+class Cells(nn.Module):  # type: ignore[misc]
     """A loop of recurrent cells over 100 steps."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ def ratio(make: Callable[[], Training], pairs: int, directory: str, was_crowded:
 
 def main() -> int:
     torch.set_num_threads(1)
-    pairs = int((sys.argv[1:] or [PAIRS])[0])
+    pairs = int(sys.argv[1]) if sys.argv[1:] else PAIRS
     figures = []
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
         for name, make in TRAININGS.items():

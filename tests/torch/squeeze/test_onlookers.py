@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import gc
 import io
 import re
 import warnings
@@ -345,6 +346,14 @@ def unmangled(seen: Any) -> Any:
 def stock(name: str) -> list[Any]:
     """What it sees without sharing; that is run once."""
     return schedule(ONLOOKERS[name])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_kept() -> Iterator[None]:
+    """What was seen is gone before other tests measure memory."""
+    yield
+    stock.cache_clear()
+    gc.collect()
 
 
 def assert_the_same(name: str, way: str, squeezed: Squeezed) -> None:
