@@ -23,7 +23,7 @@ FILES = [
     ROOM / "holdings.py",
     ROOM / "backwards.py",
 ]
-OWN = {"_replace", "_getframe", "_current_frames"}  # of Python
+OWN = {"_replace", "_getframe"}  # of Python
 # Operations of aten; and what is wrapped only where it is there, or is a module.
 ELSEWHERE = {"_softmax", "_log_softmax", "_to_copy", "_kind", "_C", "_autograd", "_functorch"}
 
