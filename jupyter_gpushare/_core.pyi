@@ -1,7 +1,7 @@
 """Stubs of the C++ module: the scheduler (no I/O, threads or clock) and the memory."""
 
 from collections.abc import Callable, Mapping, Sequence
-from types import FrameType
+from types import CodeType
 from typing import Any, ClassVar, Literal
 
 class SqueezeOption:
@@ -986,9 +986,9 @@ class IdleTurn:
     def forget(self) -> None:
         """Give up the descriptor in a forked child, where nothing else happens."""
 
-def current_frames() -> dict[int, FrameType]:
-    """As `sys._current_frames`, and no garbage collection begins in it: in CPython 3.11 and before
-    that may stop all threads for ever."""
+def stacks() -> dict[int, list[CodeType]]:
+    """Return the code on the stack of each thread, the innermost first, by the thread's identifier.
+    Nothing else runs meanwhile, no garbage collection either, and no frame is kept alive."""
 
 def keeps_interrupts(callback: Callable[..., object]) -> Callable[..., None]:
     """Return what calls the callback, where Python ignores its exceptions. If an interrupt comes

@@ -37,7 +37,8 @@ class _Sharing:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._boundaries: Boundaries | None = None
-        # Open `iterations` and `turn` blocks, by thread; the hooks are off meanwhile.
+        # The threads that opened `iterations` and `turn` blocks; the hooks are off meanwhile. It is
+        # a list and no number, since a block may end without a lock.
         self._explicit: list[int] = []
         self._leader = 0  # the thread whose explicit iteration is open; others are passengers
 

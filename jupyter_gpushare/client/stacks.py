@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-from .._core import current_frames
+from .._core import stacks
 
 LOOK_SECONDS = 0.09  # the least time between two looks at a thread; the keeper makes 20 a second
 # A share of the time. A thread that polls uses less of a processor, and a thread that computes gets
@@ -65,7 +65,7 @@ class Activity:
         thread. If no tensors are alive, no backward follows. If they are, the thread has to rest,
         and no other one may be at work with them.
         """
-        files = _stack(self._thread)
+        files = _files(self._thread)
         if any(_computes(file) for file in files):
             return True
         if all(_runs_others(file) for file in files) and not any(map(_is_event_loop, files)):
@@ -76,8 +76,8 @@ class Activity:
         return not (may_move and rests and (all_rest or not self._others_compute()))
 
     def _others_compute(self) -> bool:
-        others = current_frames().keys() - {self._thread}
-        return any(_computes(file) for thread in others for file in _stack(thread))
+        others = (codes for thread, codes in stacks().items() if thread != self._thread)
+        return any(_computes(code.co_filename) for codes in others for code in codes)
 
 
 class FrameId(NamedTuple):
@@ -110,13 +110,9 @@ def _processor_seconds(thread: int) -> float:
     return time.clock_gettime(time.pthread_getcpuclockid(thread))
 
 
-def _stack(thread: int) -> list[str]:
+def _files(thread: int) -> list[str]:
     """Return the files of the thread's functions, the innermost first; none if it has ended."""
-    frame, files = current_frames().get(thread), []
-    while frame is not None:
-        files.append(frame.f_code.co_filename)
-        frame = frame.f_back
-    return files
+    return [code.co_filename for code in stacks().get(thread, [])]
 
 
 @functools.cache

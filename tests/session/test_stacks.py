@@ -42,7 +42,7 @@ for thread in threads:
 asleep = threads[-1].ident
 for _ in range(3000):
     knots = [Knot() for _ in range(20)]
-    found = stacks._stack(asleep)
+    found = stacks._files(asleep)
     assert found and found[-1] == threading.__file__, found
 print("done", flush=True)
 os._exit(0)
@@ -51,7 +51,8 @@ os._exit(0)
 
 @pytest.mark.system
 def test_a_look_at_the_stacks_of_threads_never_stops_them() -> None:
-    """CPython 3.11 and before may stop all threads for ever in `sys._current_frames`."""
+    """CPython 3.11 and before may stop all threads for ever in `sys._current_frames`, and may crash
+    where frames of other threads are referred to."""
     done = subprocess.run(
         [sys.executable, "-c", BUSY], capture_output=True, text=True, timeout=120, check=False
     )

@@ -4,9 +4,6 @@ may read `grad` meanwhile, or walk tensors that it finds there: the process woul
 from __future__ import annotations
 
 import contextlib
-import faulthandler
-import os
-import re
 import threading
 from collections.abc import Iterator
 from threading import get_ident
@@ -14,10 +11,10 @@ from typing import Any
 
 import torch
 
+from ..._core import stacks
 from .patches import Patches
 
-_RUNS = f" in {torch.autograd.graph._engine_run_backward.__name__}"
-THREAD = re.compile(r"(?:Current t|T)hread 0x([0-9a-f]+)")
+_RUNS = torch.autograd.graph._engine_run_backward.__code__
 
 
 class Backwards:
@@ -65,17 +62,4 @@ class Backwards:
 
 def _threads_inside() -> set[int]:
     """Return the threads with that function on their stack."""
-    found = ((THREAD.match(stack), _RUNS in stack) for stack in _stacks())
-    return {int(thread[1], 16) for thread, runs in found if thread and runs}
-
-
-def _stacks() -> list[str]:
-    """Return the stack of each thread, as text: with Python 3.11 the process has crashed as this
-    walked the frames of other threads."""
-    try:
-        with open(os.memfd_create("stacks"), "w+b") as file:
-            faulthandler.dump_traceback(file, all_threads=True)
-            file.seek(0)
-            return file.read().decode(errors="replace").split("\n\n")
-    except OSError:  # no descriptor is left
-        return []
+    return {thread for thread, codes in stacks().items() if any(code is _RUNS for code in codes)}
