@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import psutil
+from ports import free_ports
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 
@@ -40,7 +40,7 @@ class Server:
         self.home = home
         self._settings = settings
         self.token = secrets.token_hex(16)
-        self.port = _free_port()
+        (self.port,) = free_ports(1)
         self.log = home / "server.log"
         self.broker: int | None = None
         self._process = self._start()
@@ -132,13 +132,6 @@ class Server:
         for process in psutil.wait_procs(ours, timeout=STOP_SECONDS)[1]:
             process.kill()
         self._process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _family(pid: int) -> list[psutil.Process]:

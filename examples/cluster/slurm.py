@@ -9,12 +9,17 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from ports import free_ports
 
 START_SECONDS = 30.0
 APT = ("slurmctld", "slurmd", "slurm-client", "munge")
@@ -193,11 +198,3 @@ class Slurm:
 
     def pid(self, daemon: str) -> int:
         return int((self._directory / f"{daemon}.pid").read_text())
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports

@@ -13,12 +13,15 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from ports import free_ports
 
 HERE = Path(__file__).resolve().parent
 CONFIG = HERE / "jupyterhub_config.py"
@@ -69,15 +72,6 @@ def surroundings(home: Path, port: int) -> dict[str, str]:
         "CLASS_URL": f"http://127.0.0.1:{port}",
         "PATH": f"{os.environ.get('PATH', os.defpath)}:{MODULES}",
     }
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports on which no process listens at this moment, all different."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def run(home: Path, environment: dict[str, str]) -> int:

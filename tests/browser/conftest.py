@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,9 @@ import pytest
 
 from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.settings import Settings
+
+sys.path.append(str(Path(__file__).parents[2] / "examples"))
+from ports import free_ports
 
 from ..conftest import end_broker
 from ..polling import until
@@ -156,12 +158,6 @@ def own_places(home: Path) -> dict[str, str]:
     return {"HOME": str(home), **{name: str(home / place) for name, place in places.items()}}
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 NOTEBOOKS = {
     "alice": (SHARE, TRAIN),
     "bob": (SHARE, TRAIN),
@@ -194,7 +190,7 @@ class Server:
     same port."""
 
     def __init__(self, program: str, notebooks: Path, home: Path) -> None:
-        self.port = free_port()
+        (self.port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
         self._command = [
             *(sys.executable, "-m", program),

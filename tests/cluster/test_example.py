@@ -17,6 +17,7 @@ import nbformat
 import psutil
 import pytest
 from nbclient import NotebookClient
+from ports import free_ports
 from slurm import missing
 
 from jupyter_gpushare.settings import Settings, load
@@ -34,8 +35,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, s
     if reason := missing():
         pytest.skip(reason)
     home = tmp_path / "cluster"
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     command = [sys.executable, EXAMPLE / "lab.py", "--port", str(port), "--home", home]
     process = subprocess.Popen(command)
     until(lambda: (home / "notebooks" / "gives_way.ipynb").exists())

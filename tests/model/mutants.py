@@ -59,6 +59,11 @@ MUTANTS = {
         "False",
         "test_orders.py",
     ),
+    "a thread that waits is not woken after another one has taken its grant": Mutant(
+        "jupyter_gpushare/client/turn.py",
+        "        self._idle_turn.lend()\n        self._wake()\n",
+        "        self._idle_turn.lend()\n",
+    ),
     "a notebook pages out in the middle of its turn": Mutant(
         "jupyter_gpushare/client/residency.py",
         "if self._turn.holding or (self.busy and not self._turn.waiting):",
