@@ -198,12 +198,6 @@ def test_one_connection_carries_one_session(service: Service) -> None:
     assert "one connection carries one" in refused.message
 
 
-def test_a_newer_connection_of_a_session_replaces_the_older(join: Callable[..., Client]) -> None:
-    older, newer = join("first"), join("first")
-    older.close()
-    assert [view.name for view in newer.look().devices[0].sessions] == ["first"]
-
-
 def test_a_name_reaches_other_screens_without_control_characters(
     join: Callable[..., Client],
 ) -> None:

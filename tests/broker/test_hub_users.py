@@ -8,8 +8,6 @@ import contextlib
 import hashlib
 import itertools
 import secrets
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -41,8 +39,6 @@ from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.framing import encode, frame
 from jupyter_gpushare.wire.launch import connect
 from jupyter_gpushare.wire.snapshot import Snapshot
-
-from ..polling import until
 
 
 def digest(ticket: str) -> str:
@@ -480,37 +476,6 @@ def test_only_wrong_tokens_slow_a_unix_user_down() -> None:
     taken = [rate.take(1.0) for _ in range(2 * QUESTIONS_AT_ONCE)]
     assert taken == [True] * QUESTIONS_AT_ONCE + [False] * QUESTIONS_AT_ONCE
     assert rate.take(1.0 + 1.5 / QUESTIONS_A_SECOND)
-
-
-GUESSING = """
-import socket, sys
-for frame in sys.argv[2:]:
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(sys.argv[1])
-        connection.sendall(bytes.fromhex(frame))
-        while connection.recv(4096):
-            pass
-"""
-
-
-@pytest.mark.system
-def test_forks_do_not_make_the_hub_work_faster(hub: Any, hub_broker: Any) -> None:
-    """Each of them fails less often than a process may."""
-    began = time.monotonic()
-    forks = []
-    for fork in range(8):
-        tokens = [f"guess-{fork}-{number}" for number in range(MOST_FAILED - 1)]
-        frames = [encode(m.Hello(m.PROTOCOL, token=token)).hex() for token in tokens]
-        command = [sys.executable, "-S", "-c", GUESSING, hub_broker.settings.socket, *frames]
-        forks.append(subprocess.Popen(command))
-    until(lambda: len(hub.asked) >= QUESTIONS_AT_ONCE + 10)
-    asked = len(hub.asked)
-    elapsed = time.monotonic() - began  # after it was counted, so that it is no shorter
-    for process in forks:
-        process.kill()
-        process.wait()
-    assert asked <= QUESTIONS_AT_ONCE + QUESTIONS_A_SECOND * elapsed
-    assert hub_broker.connect(token=hub.user("ada")).welcome.user == "ada"
 
 
 def test_failed_attempts_stop_reaching_the_hub_and_a_known_token_is_let_in_all_the_same(
