@@ -17,7 +17,6 @@ from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
-
 if TYPE_CHECKING:
     from ..conftest import FakeGpus
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import select
 import signal
@@ -58,9 +57,6 @@ def overlaps(results: list[dict[str, object]]) -> int:
         first[1] > second[0] and first[2] != second[2]
         for first, second in itertools.pairwise(spans)
     )
-
-
-# --- turns ------------------------------------------------------------------------------------
 
 
 # --- a lost broker ----------------------------------------------------------------------------
