@@ -66,13 +66,6 @@ def enter(hub_broker: Any) -> Iterator[Callable[..., Client]]:
         client.close()
 
 
-def session(client: Client, name: str) -> Client:
-    client.ask(
-        m.Open(id=name, name=name, device="host", demand=m.Demand(1000, 1000, measured=True))
-    )
-    return client
-
-
 # --- authentication -------------------------------------------------------------------------------
 
 
@@ -202,17 +195,6 @@ def test_the_hub_is_asked_once_for_a_token_and_again_when_its_answer_is_old(
         enter_on_and_on(enter, token)
 
 
-def lose_rights(hub: Any, token: str, client: Client) -> None:
-    """The hub takes the token's rights while the client is connected, and then the token."""
-    client.ask(m.SetPolicy("fifo"))
-    hub.of[token]["scopes"].remove("admin:users")
-    with pytest.raises(NotPermitted, match="only an admin"):
-        choose_on_and_on(client)
-    del hub.of[token]
-    last = next(message for message in iter(client.receive, None) if isinstance(message, m.Error))
-    assert "not any more" in last.message
-
-
 def choose_on_and_on(client: Client) -> None:
     for policy in itertools.cycle(("fair", "fifo")):
         client.ask(m.SetPolicy(policy))
@@ -220,25 +202,25 @@ def choose_on_and_on(client: Client) -> None:
 
 
 @pytest.mark.system
-def test_a_connected_user_keeps_no_right_that_the_hub_has_taken(
-    hub: Any, hub_broker: Any, enter: Callable[..., Client]
+@pytest.mark.parametrize("is_kernel", [False, True])
+def test_a_connected_user_or_kernel_keeps_no_right_that_the_hub_has_taken(
+    hub: Any, hub_broker: Any, enter: Callable[..., Client], is_kernel: bool
 ) -> None:
+    """The hub takes the token's rights while the client is connected, and then the token."""
     hub_broker.restart(hub_cache_seconds=0.001)
     token = hub.user("ada", ["admin:users"])
-    ada = enter(token=token)
-    lose_rights(hub, token, ada)
-    with pytest.raises(ConnectionLost):
-        ada.receive()
-
-
-@pytest.mark.system
-def test_a_kernel_keeps_no_right_that_the_hub_has_taken_from_its_server(
-    hub: Any, hub_broker: Any, enter: Callable[..., Client]
-) -> None:
-    hub_broker.restart(hub_cache_seconds=0.001)
-    token = hub.user("ada", ["admin:users"])
-    kernel, other = enter(ticket=ticket_of(enter(token=token))), enter(token=hub.user("bob"))
-    lose_rights(hub, token, kernel)
+    server, other = enter(token=token), enter(token=hub.user("bob"))
+    client = enter(ticket=ticket_of(server)) if is_kernel else server
+    client.ask(m.SetPolicy("fifo"))
+    hub.of[token]["scopes"].remove("admin:users")
+    with pytest.raises(NotPermitted, match="only an admin"):
+        choose_on_and_on(client)
+    del hub.of[token]
+    last = next(message for message in iter(client.receive, None) if isinstance(message, m.Error))
+    assert "not any more" in last.message
+    if not is_kernel:
+        with pytest.raises(ConnectionLost):
+            client.receive()
     assert other.look()
 
 
@@ -509,7 +491,7 @@ def test_no_token_and_no_ticket_is_written_anywhere(
     right, wrong = hub.user("ada"), "forged-" + secrets.token_hex(16)
     server = enter(token=right)
     ticket, used = ticket_of(server), ticket_of(server)
-    session(enter(ticket=used), "a")
+    enter(ticket=used).ask(m.Open(id="a", name="a", device="host"))
     said = ""
     for shown in ({"token": wrong}, {"ticket": used}, {"token": wrong + "\n"}):
         with pytest.raises(GpuShareError) as refused:
