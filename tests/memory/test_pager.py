@@ -90,17 +90,6 @@ def test_training_continues_to_the_last_bit_where_nothing_is_paged_in_by_itself(
     assert trained(100, page_out) == trained(100, lambda: None)
 
 
-def test_training_in_a_thread_continues_to_the_last_bit_while_pages_move() -> None:
-    expected = trained(100, lambda: None)
-    results = []
-    thread = threading.Thread(target=lambda: results.append(trained(100, lambda: None)))
-    thread.start()
-    while thread.is_alive():
-        page_out()
-        page_in()
-    assert results == [expected]
-
-
 def test_memory_is_given_back_and_taken_again() -> None:
     kept = tensors(64)
     expected = bits(kept)
