@@ -330,16 +330,6 @@ def test_a_silent_connection_is_closed(settings: Settings) -> None:
         assert subscriber.look()
 
 
-def test_one_connection_leaves_no_more_than_one_released_session(settings: Settings) -> None:
-    """Each is in every Snapshot, which has a largest size that clients read."""
-    with Client.connect(settings) as attacker, Client.connect(settings) as subscriber:
-        for number in range(300):
-            attacker.ask(m.Open(f"n{number}", "n", "host", demand=m.Demand(1, 1, measured=True)))
-            attacker.send(m.Rests(0))
-        attacker.look()  # all of it was handled
-        assert [view.id for view in subscriber.look().devices[0].resting] == ["n299"]
-
-
 def test_a_session_that_names_countless_devices_is_refused(service: Service) -> None:
     visitor = Visitor(service, "a").opens("a", among=["host"] * (MAX_AMONG + 1))
     assert f"at most {MAX_AMONG} devices" in visitor.refusals[0]
@@ -426,27 +416,3 @@ def test_rules_that_all_users_may_write_are_not_followed(
     done = run_broker(rulebook=str(rules))
     assert done.returncode == 1
     assert f"everybody may write to {rules}" in done.stderr
-
-
-def test_a_class_goes_on_while_the_rulebook_is_emptied_or_is_a_pipe(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rules = tmp_path / "rules.toml"
-    rules.write_text('[groups.course]\nmembers = ["ann"]')
-    monkeypatch.setenv("JUPYTER_GPUSHARE_RULEBOOK", str(rules))
-    with (
-        Client.connect(load(), "teacher") as teacher,
-        Client.connect(load(), "subscriber") as subscriber,
-    ):
-        teacher.ask(m.ClassMode("course", True))
-        states = subscriber.watch(0.05)
-        rules.write_text("")
-        assert "is empty" in seen_error(states)
-        rules.unlink()
-        os.mkfifo(rules)
-        assert "is no plain file" in seen_error(states, but="is empty")
-        assert [one.group for one in teacher.look().classes] == ["course"]
-
-
-def seen_error(states: Iterator[Snapshot], but: str = "nothing") -> str:
-    return next(error for state in states if (error := state.rulebook_error) and but not in error)

@@ -70,11 +70,6 @@ def several() -> Service:
     return Service(load({}), SEVERAL, started=0.0)
 
 
-def test_a_uuid_is_a_device_and_is_told(several: Service) -> None:
-    notebook = Notebook(several, "a", "GPU-b")
-    assert notebook.heard_of(m.Opened) == [m.Opened("a", "cuda:1", 16 * GB, uuid="GPU-b")]
-
-
 def test_of_visible_devices_the_first_of_those_with_most_room_is_taken(several: Service) -> None:
     visible = (["GPU-b", "GPU-a"], ["GPU-b", "GPU-a"], ["GPU-b"])
     went = [device_of(Notebook(several, f"n{n}", among=each)) for n, each in enumerate(visible)]

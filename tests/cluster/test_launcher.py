@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -164,6 +163,7 @@ def test_ranks_and_what_they_start_end_when_the_generation_is_closed(start: Star
     assert launcher.wait() == FENCED
     until(lambda: not any(map(lives, ranks)))
     assert generation.endings(job / "g1.closed") == {}
+    assert not (job / "g1").exists()
 
 
 def test_no_second_launcher_of_a_node_runs(start: Starts, launch: Launches) -> None:
@@ -172,32 +172,3 @@ def test_no_second_launcher_of_a_node_runs(start: Starts, launch: Launches) -> N
     assert launch(job).wait() == FENCED
     assert generation.endings(job / "g1") == {}
     assert all(map(lives, pids(job)))
-
-
-def test_a_generation_that_was_frozen_writes_nothing_beside_its_successor(
-    start: Starts, launch: Launches
-) -> None:
-    job, launcher = start(100_000, 0.01)
-    until(lambda: bool(generation.newest(job / "g1")))
-    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
-    frozen = [launcher.pid, *map(int, children)]
-    for pid in frozen:
-        os.kill(pid, signal.SIGSTOP)
-    closed = generation.close_generation(job, 1)
-    left = written(closed)
-    opened(job, 2, resume=generation.newest(closed))
-    launch(job, 2)
-    until(lambda: bool(generation.newest(job / "g2")))
-    for pid in frozen:
-        with contextlib.suppress(ProcessLookupError):  # the launcher ends its ranks
-            os.kill(pid, signal.SIGCONT)
-    assert launcher.wait() == FENCED
-    until(lambda: not any(map(lives, frozen)))
-    assert written(closed) == left
-    assert not (job / "g1").exists()
-
-
-def written(closed: Path) -> dict[str, int]:
-    """Times of all its files but of logs, which are open: there a rank says why it fails."""
-    files = (path for path in closed.iterdir() if not path.name.startswith("log."))
-    return {path.name: path.stat().st_mtime_ns for path in files}

@@ -112,9 +112,6 @@ class Simulation:
             assert not job.asked, "a yield is sent once per turn"
             job.asked = True
 
-    def change(self, id: str, **what: object) -> None:
-        self.enact(self.scheduler.change(self.now, id, **what))
-
     def _iterate(self, job: Job) -> None:
         job.takes = job.iteration * (self.crowded if len(self.running) > 1 else 1)
         self.at(self.now + job.takes, lambda turn=job.turn: self._boundary(job, turn))

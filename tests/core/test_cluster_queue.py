@@ -355,45 +355,19 @@ def test_places_are_chosen_and_reserved_where_hosts_come_and_go(story: Story) ->
             assert not any(story.gangs[int(id)].stays for id in decision.yields)
 
 
-class Around:
-    """A queue that is told in another way."""
+class InParts:
+    """A queue that counts each device in this number of parts."""
 
-    def __init__(self, queue: ClusterQueue) -> None:
-        self._queue = queue
+    def __init__(self, hosts: list[int], parts: int, rules: dict[str, Any]) -> None:
+        self._parts = parts
+        in_parts = GangRules(told=True, tick=0, **rules).in_parts(parts)
+        self._queue = ClusterQueue([parts * there for there in hosts], "las", in_parts)
 
     def __contains__(self, id: str) -> bool:
         return id in self._queue
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._queue, name)
-
-
-class LearnsToStop(Around):
-    """Its gangs are all said to stay, and right after it that they can be stopped."""
-
-    def request(self, now: float, gang: Gang) -> None:
-        stays = Gang(gang.id, gang.devices, skew=gang.skew, hosts=gang.hosts, stays=True)
-        self._queue.request(now, stays)
-        self._queue.may_stop(now, gang.id)
-
-
-@tries(60)
-@given(WITH_HOSTS)
-def test_a_gang_that_may_stop_is_as_if_it_had_never_stayed(story: Story) -> None:
-    story.gangs = [Gang(g.id, g.devices, skew=g.skew, hosts=g.hosts) for g in story.gangs]
-    one, other = story.queue(), story.queue()
-    for now in story.told_to([one, LearnsToStop(other)]):
-        assert shown(one.assign(now)) == shown(other.assign(now))
-        assert other.is_valid() == ""
-
-
-class InParts(Around):
-    """It counts each device in this number of parts."""
-
-    def __init__(self, hosts: list[int], parts: int, rules: dict[str, Any]) -> None:
-        self._parts = parts
-        in_parts = GangRules(told=True, tick=0, **rules).in_parts(parts)
-        super().__init__(ClusterQueue([parts * there for there in hosts], "las", in_parts))
 
     def request(self, now: float, gang: Gang) -> None:
         devices = gang.devices * self._parts
@@ -426,30 +400,6 @@ def test_a_queue_that_counts_parts_of_devices_decides_as_one_of_whole_ones(
 def over_committed(reference: Reference) -> list[int]:
     used = zip(reference.used(), reference.hosts, strict=True)
     return [max(0, use - there) for use, there in used]
-
-
-@pytest.mark.system
-@tries(100)
-@given(stories(clusters()))
-def test_for_the_gang_that_is_first_no_second_victim_is_asked(story: Story) -> None:
-    """It starts once the gangs have yielded that were asked at once."""
-    queue, reference = story.queue(), Reference(story.hosts, story.rules)
-    now = 0.0
-    for now in story.told_to([queue, reference]):
-        queue.assign(now)
-        reference.assign(now)
-    waiting = [each for each in reference.present if each.wants]
-    if not waiting or waiting[0] is not reference.present[0]:
-        return
-    if any(each.gang.stays or reference.is_young(each) for each in reference.present if each.holds):
-        return
-    for each in waiting[1:]:
-        happens([queue, reference], now, "finish", each.gang, 0)
-    assert shown(queue.assign(now)) == reference.assign(now)
-    for each in [each for each in reference.present if each.asked]:
-        queue.finish(now, each.gang.id)
-        assert queue.assign(now).yields == []
-    assert queue.progress(waiting[0].gang.id).holds
 
 
 def kept(progress: GangProgress) -> dict[str, Any]:
@@ -557,14 +507,19 @@ def test_the_least_of_a_turn_is_an_event_where_time_is_service() -> None:
     assert shown(queue.assign(3)) == ({}, ["a"])
 
 
-def test_a_gang_that_may_stop_while_it_has_devices_is_asked_for_a_younger_one() -> None:
+@pytest.mark.parametrize("has_devices", [False, True])
+def test_a_gang_that_may_stop_is_asked_for_a_younger_one(has_devices: bool) -> None:
+    """It is said to stay, and that it can be stopped before it has devices, or while it has."""
     queue = told([2], thresholds=[1.0])
     queue.request(0, Gang("old", 2, stays=True))
+    if not has_devices:
+        queue.may_stop(0, "old")
     queue.assign(0)
     queue.served(1, "old", 50)
     queue.request(1, Gang("young", 2))
-    assert shown(queue.assign(1)) == ({}, [])
-    queue.may_stop(2, "old")
+    if has_devices:
+        assert shown(queue.assign(1)) == ({}, [])
+        queue.may_stop(2, "old")
     assert shown(queue.assign(2)) == ({}, ["old"])
     with pytest.raises(KeyError):
         queue.may_stop(3, "unknown")

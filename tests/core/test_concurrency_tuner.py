@@ -139,21 +139,18 @@ def test_a_second_lane_that_loses_or_gains_next_to_nothing_is_closed(
 
 
 @pytest.mark.parametrize(
-    ("sums", "lanes"),
+    ("sums", "notebooks", "lanes"),
     [
-        ({2: 1.8, 4: 2.4, 8: 2.3}, [1, 2, 4, 8, 4]),
-        ({2: 1.8, 4: 1.7, 8: 5.0}, [1, 2, 4, 2]),
-        ({2: 2.0, 4: 4.0, 8: 8.0}, [1, 2, 4, 8]),
+        ({2: 1.8, 4: 2.4, 8: 2.3}, 8, [1, 2, 4, 8, 4]),
+        ({2: 1.8, 4: 1.7, 8: 5.0}, 8, [1, 2, 4, 2]),
+        ({2: 2.0, 4: 4.0, 8: 8.0}, 8, [1, 2, 4, 8]),
+        ({2: 2.0, 3: 2.9}, 3, [1, 2, 3]),  # and no more than there are notebooks
     ],
 )
 def test_it_opens_lanes_while_the_weighted_speedup_grows(
-    sums: dict[int, float], lanes: list[int]
+    sums: dict[int, float], notebooks: int, lanes: list[int]
 ) -> None:
-    assert machine(sums, 8).run(60).seen == lanes
-
-
-def test_no_more_lanes_are_tried_than_there_are_notebooks() -> None:
-    assert machine({2: 2.0, 3: 2.9}, 3).run(60).seen == [1, 2, 3]
+    assert machine(sums, notebooks).run(60).seen == lanes
 
 
 def test_a_lane_that_ceases_to_gain_is_closed() -> None:

@@ -152,24 +152,6 @@ def test_las_without_queues_gives_each_a_tick_in_turn() -> None:
     assert [turn.gang for turn in simulation.turns] == [0, 1, 0, 1, 0, 1]
 
 
-def starving(knob: float) -> GangSimulation:
-    """A job past the first queue, and enough short ones that this queue is never empty."""
-    shorts = [Gang(f"short {n}", 1, 2, arrival=2 + 2 * n) for n in range(500)]
-    simulation = GangSimulation(
-        [Gang("long", 1, 50), *shorts], [1], "las", GangRules(thresholds=[3], knob=knob)
-    )
-    simulation.run(900)
-    return simulation
-
-
-def test_with_the_knob_no_job_starves() -> None:
-    starved = [turn for turn in starving(knob=0).turns if turn.gang == 0]
-    assert sum(turn.ended - turn.began for turn in starved) == 3  # and none since
-    long = starving(knob=4).outcomes[0]
-    assert long.ended is not None
-    assert long.promoted > 3
-
-
 @pytest.mark.system
 @tries(8)
 @given(

@@ -121,38 +121,6 @@ class Driver:
             self.obey()
 
 
-subsets = st.sets(st.integers(0, 3), min_size=1)
-
-
-def named(driver: Driver, numbers: set[int]) -> list[str]:
-    return [driver.names[number] for number in sorted(numbers)]
-
-
-@pytest.mark.system
-@tries(60)
-@given(st.lists(subsets, min_size=1, max_size=4), st.integers(0, 2**20))
-def test_all_sessions_that_want_turns_get_them_whichever_devices_they_share(
-    wanted: list[set[int]], order: int
-) -> None:
-    """There is no deadlock and no starvation: every session wants a turn again as soon as one is
-    over."""
-    driver = Driver(4)
-    for number, devices in enumerate(wanted):
-        driver.open(f"gang{number}", named(driver, devices))
-    everybody = [*driver.on]
-    random.Random(order).shuffle(everybody)
-    had: set[str] = set()
-    for id in everybody:
-        driver.request(id)
-    for _ in range(400):
-        had |= driver.has
-        if had == {*everybody}:
-            return
-        driver.obey()
-        driver.pass_time(0.1)
-    raise AssertionError(f"{ {*everybody} - had } never had a turn")
-
-
 # --- one scheduler for a host -------------------------------------------------------------------
 
 
@@ -377,20 +345,6 @@ def test_narrow_gangs_do_not_stand_idle_for_a_wide_one_that_cannot_begin_yet() -
     assert driver.has == {"high", "narrow"}
 
 
-def test_granted_devices_are_kept_until_the_last_device_has_granted() -> None:
-    driver = Driver(2)
-    driver.request("cuda:1")
-    driver.open("both", driver.names)
-    driver.request("both")
-    assert driver.has == {"cuda:1"}
-    driver.request("cuda:0")
-    assert driver.has == {"cuda:1"}  # the gang has that one by now
-    driver.pass_time(0.3)
-    assert driver.asked == {"cuda:1"}
-    driver.finish("cuda:1")
-    assert driver.has == {"both"}
-
-
 def test_two_gangs_that_each_lack_the_place_of_the_other_do_not_wait_for_ever() -> None:
     """The later one finds room on one device while the earlier one has it on the other."""
     driver = Driver(2)
@@ -445,17 +399,6 @@ def test_a_gang_that_withdraws_before_it_has_all_devices_gives_back_those_it_has
     driver.request("cuda:0")
     driver.finish("both")
     assert driver.has == {"cuda:0", "cuda:1"}
-
-
-def test_a_gang_that_one_device_asks_to_yield_yields_all_of_them() -> None:
-    driver = Driver(2)
-    driver.open("both", driver.names)
-    driver.request("both")
-    driver.request("cuda:1")
-    driver.pass_time(0.3)
-    assert driver.asked == {"both"}
-    driver.finish("both")
-    assert driver.has == {"cuda:1"}
 
 
 def test_a_gang_that_one_device_throttles_is_told_which_and_why() -> None:

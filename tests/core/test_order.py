@@ -1,5 +1,4 @@
-"""The queue's order: time alone never changes it, and equal claims are served in order of
-arrival."""
+"""The queue's order, which time alone never changes."""
 
 from __future__ import annotations
 
@@ -101,20 +100,6 @@ def test_the_queue_order_changes_by_events_and_never_by_time_alone(policy: str) 
                     break
                 assert queue(it, later) == order
     assert longest > 3
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_equal_claims_are_served_in_the_order_of_their_requests(policy: str) -> None:
-    it = Scheduler(100 * MB, policy, Rules(running_lanes=1))
-    names = ["holder", "c", "a", "d", "b"]
-    for number, id in enumerate(names):
-        it.open(0.1 * number, id, SessionSpec("ada", demand=Demand(MB, MB)))
-    for number, id in enumerate(names):
-        it.request(1.0 + 1.7 * number, id, 1)
-    for look in range(300):
-        now = 10.0 + look * 0.37
-        it.report(now, "holder", 1, Demand(MB, MB), None)
-        assert queue(it, now) == names[1:]
 
 
 def test_a_named_successor_comes_first() -> None:

@@ -26,6 +26,7 @@ from jupyter_gpushare._core_testing import Scheduler
 
 from .searches import tries
 
+POLICIES = [name for name, _ in policies()]
 CAPACITY = 100
 QUANTUM, AGING, LEASE, FORGOTTEN = 0.25, 2.0, 1.0, 0.001
 TIMES = {"quantum": QUANTUM, "half_life": math.inf, "lease": LEASE, "aging": AGING}
@@ -565,13 +566,17 @@ class AgainstTheModel(RuleBasedStateMachine):
         groups=st.lists(st.sampled_from("gh"), min_size=3, max_size=3),
         users=st.lists(st.sampled_from("uvw"), min_size=3, max_size=3),
         boost=st.sampled_from([0.0, 0.25, 0.5]),
+        policy=st.sampled_from(POLICIES),
+        demand=st.sampled_from([Demand(20, 20), squeezable(20, 40, (1.0, 1.1, 1.3))]),
     )
-    def some_are_open(self, groups: list[str], users: list[str], boost: float) -> None:
+    def some_are_open(
+        self, groups: list[str], users: list[str], boost: float, policy: str, demand: Demand
+    ) -> None:
         rules = Rules(**TIMES, running_lanes=1, boost=boost)
-        self.real = Scheduler(CAPACITY, "fair", rules)
-        self.model.boost = boost
+        self.real = Scheduler(CAPACITY, policy, rules)
+        self.model.boost, self.model.policy = boost, policy
         for group, user in zip(groups, users, strict=True):
-            self.opens(group, user, Demand(20, 20), asks=True, busy=False, out=0, domain="")
+            self.opens(group, user, demand, asks=True, busy=False, out=0, domain="")
 
     @rule(
         group=st.sampled_from("gh"),
@@ -799,7 +804,7 @@ class AgainstTheModel(RuleBasedStateMachine):
             user.weight = users.get(name, 1.0)
         self.agree(self.real.set_shares(self.now, groups, users))
 
-    @rule(policy=st.sampled_from([name for name, _ in policies()]))
+    @rule(policy=st.sampled_from(POLICIES))
     def policy_changes(self, policy: str) -> None:
         self.model.policy = policy
         self.agree(self.real.set_policy(self.now, policy))

@@ -63,15 +63,6 @@ def test_no_successor_is_named_past_a_session_that_comes_first() -> None:
     assert decision.yields[0].successor is None
 
 
-def test_a_named_successor_runs_even_if_it_is_paused_meanwhile() -> None:
-    """It may have been handed the turn already; then it is asked to give it back."""
-    it = asked_to_yield("a", "b")
-    it.change(10, "b", paused=True)
-    decision = it.finish(10.1, "a", 1)
-    assert grants(decision) == [("b", 1)]
-    assert yields(decision) == [("b", 1)]
-
-
 def promised() -> Scheduler:
     """a and b run in a lane each; a, which comes after b, was asked to yield to c."""
     it = scheduler(*"abc", running_lanes=2)
@@ -455,16 +446,6 @@ def test_a_holder_that_a_user_preempts_yields_at_once_and_may_ask_again() -> Non
     it.finish(3, "a", 1)
     assert [grant.turn for grant in it.request(4, "a", 2).grants] == [2]
     assert it.is_valid() == ""
-
-
-def test_a_holder_that_a_user_preempts_yields_where_a_turn_has_no_end() -> None:
-    it = Scheduler(100, "fifo")
-    for id in "ab":
-        it.open(0, id, SessionSpec("u", turn=1, waiting=True, demand=Demand(1, 1)))
-    (wish,) = it.preempt(1, "a").yields
-    assert wish.successor is not None
-    assert wish.successor.session == "b"
-    assert [grant.session for grant in it.finish(2, "a", 1).grants] == ["b"]
 
 
 def test_a_session_without_a_turn_cannot_be_preempted() -> None:

@@ -410,17 +410,6 @@ def test_two_that_use_one_lane_at_once_are_done_sooner_where_they_rise_and_fall(
     assert times[-1] == pytest.approx(10)
 
 
-@pytest.mark.parametrize(
-    ("parts", "load"),
-    [(STAYS, 0.5), (RISES_AND_FALLS, 1.0)],
-    ids=["all of the lane all the time", "the whole device"],
-)
-def test_two_that_each_need_all_gain_and_lose_nothing_in_one_lane(
-    parts: list[float], load: float
-) -> None:
-    assert pair(parts, 1.2, load) == pytest.approx(20, rel=0.02)
-
-
 @pytest.mark.parametrize("part", [-0.1, 1.1])
 def test_a_curve_is_from_nothing_to_the_demand(part: float) -> None:
     with pytest.raises(ValueError, match="the curve of 'a' must be from 0 to its ephemeral bytes"):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -13,9 +12,7 @@ from jupyter_gpushare._core import (
     Demand,
     Rules,
     SessionSpec,
-    SessionState,
     SqueezeOption,
-    policies,
 )
 from jupyter_gpushare._core_testing import Scheduler
 
@@ -222,103 +219,3 @@ def test_those_are_admitted_that_brute_force_admits(seed: int) -> None:
                 for (size, _), one in zip(chosen, placed, strict=True)
             ]
             assert list(squeezed(it).values()) == wanted
-
-
-# --- at random ------------------------------------------------------------------------------------
-
-
-OFTEN = ("open", "open", *["request"] * 6, *["finish"] * 4, "set_busy", "set_busy")
-WHATS = (*OFTEN, "close", "report", "paged_out", "page_out_failed", "assign", "set_unmanaged")
-
-
-class AtRandom:
-    """A device with sessions that do what they please. After each event all is as it should be."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
-        rules = Rules(
-            running_lanes=self.random.choice([0, 1, 2, 3]),
-            aging=self.random.choice([0.0, 1.0, 60.0]),
-            page_waiting=self.random.random() < 0.3,
-        )
-        self.it = Scheduler(100, self.random.choice([name for name, _ in policies()]), rules)
-        self.now, self.opened, self.unmanaged = 0.0, 0, 0
-        self.bears: dict[str, float] = {}
-        self.turns: dict[str, int] = {}
-
-    def step(self) -> None:
-        before = {state.id: state for state in self.it.snapshot(self.now).sessions}
-        what = self.random.choice(WHATS) if self.turns else "open"
-        if what == "open" and len(self.turns) > 8:
-            what = "close"
-        self.now += self.random.choice([0.3, 5, 100] if what == "assign" else [0, 0.1, 0.5])
-        getattr(self.it, what)(self.now, *self.said(what))
-        assert self.it.is_valid() == ""
-        self.check(before, what in ("request", "finish") and not self.unmanaged)
-
-    def said(self, what: str) -> tuple[Any, ...]:
-        """What is said in that call, after the time."""
-        if what == "assign":
-            return ()
-        if what == "set_unmanaged":
-            self.unmanaged = self.random.choice((0, 0, 20, 60))
-            return (self.unmanaged,)
-        if what == "open":
-            return self.new()
-        id = self.random.choice([*self.turns])
-        if what == "close":
-            del self.turns[id]
-        elif what == "request":
-            self.turns[id] += 1
-        more: dict[str, Callable[[], tuple[Any, ...]]] = {
-            "request": lambda: (self.turns[id],),
-            "finish": lambda: (self.turns[id],),
-            "report": lambda: (1, self.demand(), None),
-            "set_busy": lambda: (self.random.random() < 0.5,),
-            "paged_out": lambda: (5,),
-        }
-        return (id, *more.get(what, tuple)())
-
-    def new(self) -> tuple[str, SessionSpec]:
-        self.opened += 1
-        id = f"n{self.opened}"
-        self.bears[id], self.turns[id] = self.random.choice((1.0, 1.1, 1.3)), 0
-        return id, SessionSpec(
-            self.random.choice("uv"),
-            demand=self.demand(),
-            bears=self.bears[id],
-            busy=self.random.random() < 0.5,
-            paged_out_bytes=self.random.choice((0, 0, 0, 5)),
-            alone=self.random.random() < 0.05,
-        )
-
-    def demand(self) -> Demand:
-        drawn = draw(self.random)
-        if self.random.random() < 0.3:
-            return Demand(drawn.persistent, drawn.sizes[0][0], self.random.random() < 0.9)
-        return demand(drawn.persistent, *drawn.sizes)
-
-    def check(self, before: dict[str, SessionState], is_newcomers: bool) -> None:
-        device_snapshot = self.it.snapshot(self.now)
-        for state in device_snapshot.sessions:
-            was = before.get(state.id)
-            if was is None or state.lane is None or was.lane is None:
-                continue
-            if is_newcomers:
-                assert state.slowdown <= max(self.bears[state.id], was.slowdown)
-            runs_on = was.state == state.state == "running" and was.turn == state.turn
-            if runs_on and was.demand == state.demand and state.squeezed:
-                assert was.squeezed
-                assert state.squeezed >= was.squeezed
-        used = device_snapshot.persistent + sum(lane.bytes for lane in device_snapshot.lanes)
-        assert used <= 100
-
-
-@pytest.mark.system
-@pytest.mark.parametrize(
-    "seed", [*range(6), *(pytest.param(n, marks=pytest.mark.thorough) for n in range(6, 50))]
-)
-def test_at_random_no_rule_is_broken(seed: int) -> None:
-    device = AtRandom(seed)
-    for _ in range(2500):
-        device.step()

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyter_gpushare.client.memory import ProcessOnGpu
 from jupyter_gpushare.devices.cuda_context import LOOKS, CudaContext
-from jupyter_gpushare.wire.messages import Demand
 
 if TYPE_CHECKING:
     from ..conftest import FakeGpus
@@ -72,9 +70,3 @@ assert memory.demand() == Demand(40, 0, measured=True)
 
 def test_a_process_without_pytorch_is_counted_whole_once_cuda_runs_in_it(gpus: FakeGpus) -> None:
     subprocess.run([sys.executable, "-c", PROCESS], check=True)
-
-
-@pytest.mark.usefixtures("before_cuda")
-def test_main_memory_of_a_process_is_not_the_gpus(gpus: FakeGpus) -> None:
-    gpus.say(*CARDS)
-    assert ProcessOnGpu("GPU-a").demand() == Demand(0, 0, measured=False)

@@ -78,17 +78,6 @@ def test_the_token_of_a_server_has_the_permissions_of_its_user(
 
 
 @pytest.mark.system
-def test_the_owner_changes_a_notebook_and_no_other_student_does(hub: Any, shared: Any) -> None:
-    ada = hub.sessions()["ada"]["id"]
-    assert hub.service(f"sessions/{ada}", "ben", "PATCH", {"weight": 9}).status == 403
-    assert hub.service(f"sessions/{ada}", "eve", "PATCH", {"weight": 9}).status == 403
-    assert hub.sessions()["ada"]["weight"] == 1.0
-    assert hub.service(f"sessions/{ada}", "ada", "PATCH", {"weight": 0.5}).status == 200
-    assert hub.service(f"sessions/{ada}", "admin", "PATCH", {"weight": 1.0}).status == 200
-    assert hub.sessions()["ada"]["weight"] == 1.0
-
-
-@pytest.mark.system
 def test_a_kernel_cannot_touch_the_notebook_of_another(hub: Any, shared: Any) -> None:
     """It cannot take its session by opening it anew either."""
     ada = hub.sessions()["ada"]["id"]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
 
 from jupyter_gpushare._core import AllocationCounter, Lane, Pager
 
@@ -102,15 +101,6 @@ def is_whole(kept: list[torch.Tensor], directory: Path) -> bool:
     return good and Lane.promote() == 0 and Pager.is_valid() == ""
 
 
-@pytest.mark.system
-def test_a_fork_in_the_middle_of_everything_leaves_no_lock_taken(
-    crowd: Crowd, tmp_path: Path
-) -> None:
-    kept = [torch.full((LARGE,), 7.0) for _ in range(4)]
-    for _ in range(FORKS):
-        in_child(lambda: is_whole(kept, tmp_path))
-
-
 @pytest.mark.thorough
 def test_a_fork_in_the_middle_of_an_iteration_gives_the_child_what_is_in_the_lane(
     crowd: Crowd, lane: SharedLane, tmp_path: Path
@@ -120,14 +110,6 @@ def test_a_fork_in_the_middle_of_an_iteration_gives_the_child_what_is_in_the_lan
             kept = [torch.full((LARGE,), 7.0) for _ in range(4)]
             in_child(lambda kept=kept: is_whole(kept, tmp_path))
         assert all(torch.equal(tensor, torch.full((LARGE,), 7.0)) for tensor in kept)
-
-
-@pytest.mark.system
-def test_workers_that_load_data_are_forked_in_the_middle_of_everything(crowd: Crowd) -> None:
-    rows = torch.arange(16.0 * LARGE).view(16, LARGE)
-    for _ in range(5):
-        loaded = [batch for (batch,) in DataLoader(TensorDataset(rows), 4, num_workers=2)]
-        assert torch.equal(torch.cat(loaded), rows)
 
 
 @pytest.mark.system

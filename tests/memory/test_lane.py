@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -64,18 +63,6 @@ def test_a_block_that_libc_has_no_memory_for_does_not_count_as_overflow(lane: Sh
     with lane.iteration(), pytest.raises(RuntimeError, match="memory"):
         torch.empty(1 << 50, dtype=torch.uint8)
     assert _core.Lane.usage().overflow_bytes == 0
-
-
-def test_a_lane_that_changes_its_size_or_its_memory_changes_nothing(lane: SharedLane) -> None:
-    sizes = iter([40 * MIB, 8 * MIB, 64 * MIB, 64 * MIB, 3 * MIB, 30 * MIB, MIB, 64 * MIB])
-
-    @contextlib.contextmanager
-    def changing() -> Iterator[None]:
-        lane.resize(next(sizes))
-        with lane.iteration():
-            yield
-
-    assert of_cnn(changing) == of_cnn(contextlib.nullcontext)
 
 
 # --- what outlives its iteration ------------------------------------------------------------------

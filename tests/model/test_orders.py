@@ -111,15 +111,6 @@ def test_an_interrupt_between_a_direct_handoff_and_its_finish_leaves_the_lane_fr
     host.serve()
 
 
-def test_an_interrupted_wait_leaves_no_request_though_its_cell_goes_on(host: Host) -> None:
-    """Else the lane would be kept for a session that ignores it, until that cell ends."""
-    holder, waiter = opened(host, "holder", "waiter")
-    all_begin(host, holder, waiter)
-    waiter.is_interrupted()
-    host.exchange()
-    host.check_agreement()
-
-
 def test_an_iteration_after_a_turn_that_has_gone_without_python_waits_for_another(
     host: Host,
 ) -> None:

@@ -6,8 +6,6 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +21,6 @@ from jupyter_gpushare.wire.messages import Open
 from jupyter_gpushare.wire.snapshot import Snapshot
 
 SECONDS = 60.0
-NOBODY = 65534
 
 
 @pytest.fixture
@@ -136,23 +133,3 @@ def events(jp_serverapp: Any, extension: Any) -> list[tuple[str, dict[str, Any]]
     for schema in (SESSION, POLICY, CHANGE):
         jp_serverapp.event_logger.add_listener(schema_id=schema, listener=listen)
     return heard
-
-
-@pytest.fixture
-def as_nobody(settings: Any) -> Callable[[], AbstractContextManager[None]]:
-    """Within `with as_nobody():` messages of the server to the broker come from another
-    Unix user."""
-    if os.getuid() != 0:
-        pytest.skip("only root can act as another user, as a hub's users are")
-    os.chmod(Path(settings.socket).parent, 0o711)
-
-    @contextmanager
-    def as_nobody() -> Iterator[None]:
-        os.chmod(settings.socket, 0o666)
-        os.seteuid(NOBODY)
-        try:
-            yield
-        finally:
-            os.seteuid(0)
-
-    return as_nobody

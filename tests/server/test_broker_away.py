@@ -59,16 +59,6 @@ async def test_while_no_broker_answers_requests_are_503(
     assert (status, body["code"]) == (503, "unavailable")
 
 
-@pytest.mark.system
-async def test_a_broker_that_is_started_later_is_found(
-    only_looks: None, api: Any, found: Any, shown: Any, settings: Any
-) -> None:
-    await shown(lambda state: isinstance(state, Error) and "no broker" in state.message)
-    with await asyncio.to_thread(Client.connect, settings, "tests") as client:
-        assert (await found()).broker.pid == client.welcome.pid
-    assert (await api("state"))[0] == 200
-
-
 async def test_the_broker_outlives_the_server(found: Any, jp_serverapp: Any, settings: Any) -> None:
     pid = (await found()).broker.pid
     await _unload_jupyter_server_extension(jp_serverapp)

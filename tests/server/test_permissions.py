@@ -37,14 +37,6 @@ async def test_without_a_token_everything_is_403(
         assert error.value.code == 403, (path, verb)
 
 
-async def test_a_socket_without_a_token_is_403(
-    extension: Any, http_server: Any, jp_http_port: int, jp_base_url: str
-) -> None:
-    with pytest.raises(HTTPClientError) as error:
-        await websocket_connect(f"ws://localhost:{jp_http_port}{jp_base_url}{NAMESPACE}/events")
-    assert error.value.code == 403
-
-
 async def test_a_user_that_may_only_read_changes_nothing(
     read_only: None, api: Any, join: Any, sessions: Any, look: Any
 ) -> None:
@@ -66,19 +58,6 @@ async def test_a_user_that_may_not_execute_gets_no_socket(
     with pytest.raises(HTTPClientError) as error:
         await jp_ws_fetch(NAMESPACE, "events")
     assert error.value.code == 403
-
-
-@pytest.mark.system
-async def test_another_user_is_told_that_it_is_no_administrator(
-    api: Any, join: Any, extension: Any, shown: Any, as_nobody: Any
-) -> None:
-    await join("alice")
-    assert (await api("viewer"))[1]["is_administrator"] is True
-    with as_nobody():
-        extension.feed._client.close()  # it comes back with its present user
-        await shown(lambda state: extension.feed.welcome.user != "root")
-    viewer = (await api("viewer"))[1]
-    assert (viewer["user"], viewer["is_administrator"]) == ("nobody", False)
 
 
 # --- other pages in the same browser --------------------------------------------------------------

@@ -36,15 +36,6 @@ async def test_the_usage_of_a_notebook_is_reported(api: Any, used: Any) -> None:
     assert [row["name"] for row in by_notebook["rows"]] == [f"{user}: alice"]
 
 
-@pytest.mark.system
-async def test_another_user_sees_nothing_of_it(api: Any, used: Any, as_nobody: Any) -> None:
-    await used()
-    for by in ("user", "group", "notebook", "day", "hour"):
-        with as_nobody():
-            status, answer = await api("report", params={"by": by})
-        assert (status, answer["rows"]) == (200, [])
-
-
 WRONG_QUESTIONS = [
     ({"from": "soon"}, "a date is written 2026-11-01 or 2026-11-01T14:00, not 'soon'"),
     ({"to": "9999-12-31"}, "there are no accounts of the year 9999"),

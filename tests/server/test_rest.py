@@ -116,14 +116,6 @@ async def test_a_holder_is_asked_to_yield_and_a_wait_is_cancelled(
     assert (await asyncio.to_thread(next_of, bob, m.Withdraw)).turn == 1
 
 
-@pytest.mark.system
-async def test_an_idle_notebook_is_asked_to_page_out(api: Any, join: Any) -> None:
-    alice = await join("alice", demand=m.Demand(1000, 500, True), busy=False)
-    status, _ = await api("sessions", "alice", "asks", method="POST", body={"ask": "page_out"})
-    assert status == 200
-    assert await asyncio.to_thread(next_of, alice, m.PageOut) == m.PageOut()
-
-
 async def test_a_viewer_is_told_their_permissions(api: Any, found: Any) -> None:
     await found()
     user = pwd.getpwuid(os.getuid()).pw_name

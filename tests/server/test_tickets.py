@@ -25,22 +25,9 @@ from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire import credentials
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.snapshot import Snapshot
 
 from ..polling import TIMEOUT_SECONDS, until
 from .conftest import names
-
-KERNEL = """
-import sys
-import jupyter_gpushare as gpushare
-with gpushare.session(name=sys.argv[1]) as session:
-    session.enter()
-    print("trains", flush=True)
-    while session.iterations < 10**9:
-        session.boundary()
-        session.leave()
-        session.enter()
-"""
 
 STRANGER = 54322
 # a process of another user that has found the secret
@@ -220,57 +207,6 @@ async def test_a_server_that_a_user_starts_in_a_terminal_of_the_hub_is_not_the_h
     Server.base_url = os.environ["JUPYTERHUB_SERVICE_PREFIX"]
     assert _of_a_hub(Server(), None)  # type: ignore[arg-type]
     assert "JUPYTER_GPUSHARE_TICKET_SOCKET" in os.environ
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-async def test_kernels_come_back_to_the_next_broker_with_new_tickets(
-    hub_broker: Any, extension: Any, http_server: Any, shown: Any, number: int
-) -> None:
-    kernels = [
-        subprocess.Popen([sys.executable, "-c", KERNEL, name], stdout=subprocess.PIPE, cwd="/")
-        for name in ("first", "second")
-    ]
-    try:
-        for process in kernels:
-            assert process.stdout is not None
-            assert await asyncio.to_thread(process.stdout.readline) == b"trains\n"
-        await shown(lambda state: progress(state, than=0))
-        hub_broker.stop(number)
-        hub_broker.start()
-        pid = hub_broker.pid
-        done = await shown(lambda state: pid == broker_of(state) and progress(state, than=0))
-        assert progress(done, than=0)
-        assert {view.user for view in done.devices[0].sessions} == {"ada"}
-        most = max(view.iterations for view in done.devices[0].sessions)
-        await shown(lambda state: progress(state, than=most))
-    finally:
-        for process in kernels:
-            process.kill()
-            process.communicate()
-
-
-def broker_of(state: Any) -> int:
-    return state.broker.pid if isinstance(state, Snapshot) else 0
-
-
-def progress(state: Any, than: int) -> bool:
-    """Whether both kernels are there and have done more iterations than that."""
-    if not isinstance(state, Snapshot):
-        return False
-    done = [view.iterations for view in state.devices[0].sessions]
-    return len(done) == 2 and min(done) > than
-
-
-async def test_a_server_that_goes_leaves_its_kernels_connected(
-    kernel: Enter, extension: Any, hub_broker: Any, hub: Any
-) -> None:
-    client = await asyncio.to_thread(kernel)
-    client.ask(m.Open(id="a", name="a", device="host", demand=m.Demand(1, 1, measured=True)))
-    await extension.unload()
-    with hub_broker.connect(token=hub.user("bob")) as bob:
-        assert [view.user for view in bob.look().devices[0].sessions] == ["ada"]
-    client.close()
 
 
 @pytest.mark.system

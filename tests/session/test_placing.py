@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from functools import partial
@@ -14,14 +13,9 @@ from jupyter_gpushare_kernel.sentences import begun
 from jupyter_gpushare.client.placement import OLD_BROKER
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.errors import ProtocolError, UnknownDevice
-from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
-
-from ..polling import next_of
-from .conftest import Process
-from .test_session import TRAIN, overlaps
 
 if TYPE_CHECKING:
     from ..conftest import FakeGpus
@@ -80,47 +74,7 @@ def test_a_session_that_comes_back_has_its_gpu_whatever_the_environment_is_by_th
     assert sessions()["a"].state == "idle"
 
 
-@pytest.mark.system
-def test_a_session_that_waits_for_unmanaged_memory_is_told_so_and_has_it_afterwards(
-    gpus: FakeGpus, settings: Settings
-) -> None:
-    gpus.say(THREE[0], f"process 1 {16 << 30}")
-    demand = m.Demand(1 << 30, 1 << 30, measured=True)
-    with Client.connect(settings, "tests") as client:
-        client.ask(m.Open("a", "a.ipynb", "cuda:0", demand=demand))
-        client.send(m.Request(1))
-        wait = next_of(client, m.Wait)
-        assert wait.reason == (
-            "waits for memory: needs 2.0 GiB, 0 B are free, 16.0 GiB are unmanaged memory"
-        )
-        gpus.say(THREE[0])
-        next_of(client, m.Grant)
-
-
 # --- several at once ------------------------------------------------------------------------
-
-
-@pytest.mark.system
-def test_a_gang_and_sessions_with_one_device_take_turns(
-    gpus: FakeGpus, run: Callable[..., Process]
-) -> None:
-    gpus.say(*THREE)
-
-    def train(name: str, device: str, devices: int) -> Process:
-        options = {"name": name, "device": device, "devices": devices}
-        return run(TRAIN, 150, json.dumps(options))
-
-    gang = train("gang", "auto", 2)
-    singles = [train(f"single{number}", f"cuda:{number}", 1) for number in range(2)]
-    other = train("other", "auto", 2)
-    results = [process.result() for process in (gang, *singles, other)]
-    assert [result["iterations"] for result in results] == [150] * 4
-    devices = {device for result in results for device in result["on"]}  # type: ignore[attr-defined]
-    assert devices == {"cuda:0", "cuda:1", "cuda:2"}
-    for device in devices:
-        there = [result for result in results if device in result["on"]]  # type: ignore[operator]
-        assert overlaps(there) == 0
-    assert str(results[0]["visible"]).count("GPU-") == 2
 
 
 @pytest.mark.usefixtures("before_cuda")

@@ -3,7 +3,6 @@ which one has the turn."""
 
 from __future__ import annotations
 
-import os
 import queue
 import signal
 import subprocess
@@ -21,12 +20,10 @@ from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.launch import log_path, try_connect
-from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
+from jupyter_gpushare.wire.launch import try_connect
+from jupyter_gpushare.wire.snapshot import SessionView
 
-from ..conftest import wait_for_exit
 from ..polling import until
-from .conftest import Process
 
 NEWER = """
 from jupyter_gpushare.wire import messages
@@ -34,20 +31,6 @@ messages.PROTOCOL += 1
 """
 BROKER = "from jupyter_gpushare.broker.__main__ import main; main()"
 DEMAND = m.Demand(1000, 1000, measured=True)
-
-TRAINS = """
-import json, select, sys
-import torch
-import jupyter_gpushare as gpushare
-model = torch.nn.Linear(64, 64)
-optimizer = torch.optim.SGD(model.parameters(), 0.01)
-with gpushare.session(name=sys.argv[1], device="host") as session:
-    while not select.select([0], [], [], 0)[0]:
-        optimizer.zero_grad()
-        model(torch.randn(8, 64)).sum().backward()
-        optimizer.step()
-    print(json.dumps({"told": session.take_notices()}), flush=True)
-"""
 
 
 class Brokers:
@@ -129,42 +112,6 @@ def test_holder_waiting_and_idle_sessions_keep_their_states_at_the_next_broker(
     holder.leave()
     waits.join(60)
     assert waiter.holding
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_scripts_train_on_as_others_have_set_them_and_are_told(
-    settings: Settings,
-    run: Callable[..., Process],
-    broker_pid: int,
-    look: Callable[[], Snapshot],
-    sessions: Callable[[], dict[str, SessionView]],
-    number: signal.Signals,
-) -> None:
-    """Pause, weight and policy, which a person has set from another process."""
-    scripts = {name: run(TRAINS, name) for name in ("a", "b")}
-    until(lambda: len(there := sessions()) == 2 and all(one.iterations for one in there.values()))
-    id = sessions()["a"].id
-    with Client.connect(settings) as person:
-        person.ask(m.Change(id, weight=3.0, paused=True))
-        person.ask(m.SetPolicy("las"))
-    until(lambda: sessions()["a"].state == "paused")
-    os.kill(broker_pid, number)
-    wait_for_exit(broker_pid)
-    until(lambda: len(sessions()) == 2)
-    before = sessions()
-    until(lambda: sessions()["b"].iterations > before["b"].iterations)
-    view = sessions()["a"]
-    assert (view.state, view.weight, view.iterations) == ("paused", 3.0, before["a"].iterations)
-    assert look().policy == "las"
-    with Client.connect(settings) as person:
-        person.ask(m.Change(id, paused=False))
-    until(lambda: sessions()["a"].iterations > view.iterations)
-    for script in scripts.values():
-        script.say()
-    told = "The broker has restarted; pause, weight 3 and the policy las hold as before."
-    assert [script.result()["told"] for script in scripts.values()] == [[told], []]
-    assert told[:25] in log_path(Path(settings.socket)).read_text()
 
 
 @pytest.mark.system

@@ -1,13 +1,16 @@
-"""When a session reports the curve of its iterations."""
+"""What a session reports of its iterations: their curve, and how many remain."""
 
 from __future__ import annotations
 
+import io
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tqdm import tqdm
 
+from jupyter_gpushare.client import progress as remaining
 from jupyter_gpushare.client.memory import WholeProcess
 from jupyter_gpushare.client.process_groups import Membership
 from jupyter_gpushare.client.usage import CURVE_SECONDS, Usage
@@ -67,3 +70,26 @@ def test_it_is_reported_every_few_seconds_at_most(memory: Known, usage: Usage) -
         if reported(usage, now) is not None:
             times.append(now)
     assert times == [*range(0, 60, int(CURVE_SECONDS))]
+
+
+# --- remaining iterations, read off the progress bars that run ------------------------------------
+
+
+def bar(length: int | None) -> tqdm:  # type: ignore[type-arg]
+    return tqdm(total=length, file=io.StringIO())
+
+
+def test_a_bar_tells_the_rest_of_it() -> None:
+    assert remaining.from_tqdm() is None
+    with bar(100) as batches:
+        batches.update(30)
+        assert remaining.from_tqdm() == 70
+    with bar(None):
+        assert remaining.from_tqdm() is None
+
+
+def test_bars_in_bars_multiply() -> None:
+    with bar(5) as epochs, bar(100) as batches:
+        epochs.update(2)
+        batches.update(20)
+        assert remaining.from_tqdm() == 2 * 100 + 80
