@@ -21,14 +21,13 @@ from .cells import CELLS
 from .environments import ENVIRONMENTS
 from .features import FEATURES
 from .loops import LOOPS
-from .processes import PROCESSES
 from .stage import Stage, plain_kernel, stage
 from .threads import THREADS
 from .tools import TOOLS
 
 pytestmark = pytest.mark.system
 
-HABITS = BODIES | LOOPS | FEATURES | CELLS | THREADS | PROCESSES | TOOLS
+HABITS = BODIES | LOOPS | FEATURES | CELLS | THREADS | TOOLS
 # Habits that allocate in their own way, where allocators and huge pages differ most.
 ALLOCATING = (
     "outputs_of_all_steps_are_kept",
@@ -39,7 +38,6 @@ ALLOCATING = (
 )
 # One habit for each mechanism of ours that others share; tests/whole has all of BODIES.
 MECHANISMS = {
-    "lbfgs_searches_a_line": "iterations are inside of the optimizer's step",
     "the_optimizer_steps_in_backward": "optimizers step within backward",
     "the_update_is_written_by_hand": "no optimizer ends an iteration",
     "gradients_are_off_for_good": "no gradient is recorded",
@@ -65,12 +63,10 @@ MECHANISMS = {
     "magics_that_run_code": "cells run within cells",
     "code_after_training_in_the_same_cell": "a cell computes nothing on the device any more",
     "short_threads_evaluate_while_a_cell_trains": "other threads allocate within an iteration",
-    "messages_of_widgets_come_while_a_cell_trains": "other messages are handled while a cell runs",
     "two_models_train_in_two_threads": "two threads have iterations",
     "a_thread_trains_while_cells_run": "a thread outlives its cell",
     "autograd_runs_in_a_thread_of_its_own": "an iteration has several threads",
     "two_tasks_take_turns_at_awaits": "tasks have iterations",
-    "batches_come_from_an_augmenting_loader": "workers of a loader are forked",
     "a_forked_child_trains": "a child has what the lane had",
     "a_forked_child_shares_by_itself": "a child is a session of its own",
     "a_child_is_forked_in_the_middle_of_an_iteration": "a child is forked within an iteration",
