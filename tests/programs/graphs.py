@@ -98,15 +98,6 @@ def functional_transforms_inside():
     return once(Of(forward, layer=nn.Linear(WIDTH, WIDTH)), torch.randn(512, WIDTH))
 
 
-def functional_calls():
-    model, (x, y) = mlp(), vectors()
-
-    def loss_of(parameters):
-        return F.cross_entropy(torch.func.functional_call(model, parameters, (x,)), y)
-
-    return torch.func.grad(loss_of)(dict(model.named_parameters()))["0.weight"]
-
-
 # --- graphs that are used otherwise than once -----------------------------------------------------
 
 
