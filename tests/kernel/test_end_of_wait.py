@@ -128,7 +128,10 @@ def test_the_lines_under_cells_add_up_to_what_status_and_the_broker_say(
     notebook.until(lambda cell: "computed" in cell.stdout)
     wait_until(lambda states: states.get("train.ipynb") == "waiting")
     neighbour.give()
-    told += lines(notebook.finish())
+    cell = notebook.finish()
+    told += lines(cell)
+    assert len(cell.shown()) == 1
+    assert "for the device, in 2 waits." in told[0]
     neighbour.take()
     notebook.begin(TURNS.format(1))
     notebook.until(lambda cell: "Waiting for the device" in cell.text)
