@@ -62,6 +62,10 @@ class Notebook(FrontEnd):
         self._cell.reply = reply["content"]
         return self._cell
 
+    def interrupt(self) -> Cell:
+        self.manager.interrupt_kernel()
+        return self.finish()
+
     def complete(self, code: str) -> list[str]:
         reply = self.client.complete(code, reply=True, timeout=CELL_SECONDS)["content"]
         return [code[: reply["cursor_start"]] + match for match in reply["matches"]]

@@ -81,8 +81,7 @@ def test_an_interrupted_training_gives_the_turn_back(
     trainer.begin("print('begun')\nwhile True: step()")
     trainer.until(lambda cell: "begun" in cell.stdout)
     wait_until(lambda states: states == {"train.ipynb": "running"})
-    trainer.manager.interrupt_kernel()
-    assert "KeyboardInterrupt" in trainer.finish().traceback
+    assert "KeyboardInterrupt" in trainer.interrupt().traceback
     wait_until(lambda states: states == {"train.ipynb": "idle"})
 
 
@@ -93,8 +92,7 @@ def test_an_interrupted_wait_stops_at_once_and_the_next_cell_works(
     neighbour.take()
     notebook.begin(TURN + "print('mine')")
     wait_until(lambda states: states.get("train.ipynb") == "waiting")
-    notebook.manager.interrupt_kernel()
-    cell = notebook.finish()
+    cell = notebook.interrupt()
     assert cell.reply["ename"] == "KeyboardInterrupt"
     assert "mine" not in cell.stdout
     wait_until(lambda states: states == {"cnn.ipynb": "running", "train.ipynb": "idle"})

@@ -338,19 +338,6 @@ def outputs_that_are_copied_and_pickled():
     return copied, gradients(model, model_too)
 
 
-def parts_of_a_graph_that_are_looked_at():
-    model, (x, y) = mlp(), vectors()
-    loss, seen = F.cross_entropy(model(x), y), []
-    nodes = [loss.grad_fn]
-    while nodes:
-        node = nodes.pop()
-        saved = [getattr(node, name) for name in dir(node) if name.startswith("_saved_")]
-        seen += [found.detach().clone() for found in saved if isinstance(found, torch.Tensor)]
-        nodes += [before for before, _ in node.next_functions if before is not None]
-    loss.backward()
-    return seen, gradients(model)
-
-
 def a_saved_result_that_the_graph_shows():
     def forward(self, x):
         h = torch.exp(self.parts.first(x))

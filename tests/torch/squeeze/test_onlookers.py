@@ -244,15 +244,16 @@ def copied(net: Net, x: torch.Tensor) -> Any:
 
 
 def looked_at(net: Net, x: torch.Tensor) -> Any:
-    """The nodes of a graph, and what they have saved."""
-    ahead, seen = [loss_of(net, x).grad_fn], []
+    """The nodes of a graph, and what they have saved; then its gradients."""
+    loss = loss_of(net, x)
+    ahead, seen = [loss.grad_fn], []
     while ahead:
         node: Any = ahead.pop()
         if node is not None:
             names = [name for name in dir(node) if name.startswith("_saved_")]
             seen.append((node.name(), [getattr(node, name) for name in names]))
             ahead += [before for before, _ in node.next_functions]
-    return seen
+    return seen, torch.autograd.grad(loss, list(net.parameters()))
 
 
 MORE: list[Onlooker] = [
