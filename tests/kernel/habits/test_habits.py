@@ -36,11 +36,11 @@ ALLOCATING = (
     "short_threads_evaluate_while_a_cell_trains",
     "a_forked_child_trains",
 )
-# One habit for each mechanism of ours that others share; tests/whole has all of BODIES.
+# One habit for each mechanism of ours that others share; tests/whole has all of BODIES, and what
+# computes nothing on the device any more.
 MECHANISMS = {
     "the_optimizer_steps_in_backward": "optimizers step within backward",
     "the_update_is_written_by_hand": "no optimizer ends an iteration",
-    "gradients_are_off_for_good": "no gradient is recorded",
     "gradient_penalty_by_double_backward": "there are several backward passes, and one of another",
     "segments_are_checkpointed": "forward runs within backward",
     "what_autograd_saves_goes_through_hooks": "what autograd saves is elsewhere",
@@ -55,13 +55,11 @@ MECHANISMS = {
     "finalizers_compute": "forward runs while objects end",
     "a_step_is_left_in_the_middle_and_goes_on_in_the_next_cell": "a graph survives its cell",
     "an_expression_with_its_graph_is_displayed": "IPython keeps tensors",
-    "cells_fail_in_the_middle_and_run_again": "iterations fail",
     "alarms_ring_in_the_loop": "exceptions come between any two instructions",
     "every_call_is_traced": "a tracer sees our calls",
     "sharing_is_turned_off_and_on_in_mid_training": "sharing ends and begins between cells",
     "sharing_is_turned_on_while_a_thread_trains": "sharing ends and begins within iterations",
     "magics_that_run_code": "cells run within cells",
-    "code_after_training_in_the_same_cell": "a cell computes nothing on the device any more",
     "short_threads_evaluate_while_a_cell_trains": "other threads allocate within an iteration",
     "two_models_train_in_two_threads": "two threads have iterations",
     "a_thread_trains_while_cells_run": "a thread outlives its cell",
@@ -70,7 +68,6 @@ MECHANISMS = {
     "a_forked_child_trains": "a child has what the lane had",
     "a_forked_child_shares_by_itself": "a child is a session of its own",
     "a_child_is_forked_in_the_middle_of_an_iteration": "a child is forked within an iteration",
-    "a_thread_forks_while_the_cell_trains": "a thread forks while another allocates",
     "a_cell_is_a_script_of_its_own": "other programs are started",
     "a_script_that_shares_is_run_after_training": "other programs are started and share",
 }

@@ -205,17 +205,4 @@ for number, (x, y) in enumerate(data * 3):
     optimizer.step()
     losses.append(loss.item())
 """,
-    "a_thread_forks_while_the_cell_trains": """
-import os, threading
-def fork_often():
-    for _ in range(8):
-        if (child := os.fork()) == 0:
-            os._exit(0)
-        os.waitpid(child, 0)
-forker = threading.Thread(target=fork_often)
-forker.start()
-for x, y in data * 5:
-    step(x, y)
-forker.join()
-""",
 }
