@@ -267,6 +267,24 @@ def settings(socket_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     end_broker(given)
 
 
+@contextlib.contextmanager
+def private_broker(**own: Any) -> Iterator[Settings]:
+    """Yield settings of brokers of a module, which are in the environment of all processes that
+    start meanwhile."""
+    with (
+        tempfile.TemporaryDirectory(prefix="gs-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        files = {"socket": f"{folder}/b.sock", "accounts": f"{folder}/accounts.sqlite"}
+        given = settings_module.load({}, **{**files, "device": "host", **own})
+        for name, value in settings_module.as_environment(given).items():
+            patch.setenv(name, value)
+        try:
+            yield given
+        finally:
+            end_broker(given)
+
+
 class StandInHub:
     """The part of JupyterHub's API that a broker asks: whose a token is. It is not the hub itself,
     which tests/hub has."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -18,6 +16,8 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.tools import usage_report as report
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
+
+from .test_cli import gpushare
 
 
 def local(*moment: int) -> float:
@@ -70,12 +70,6 @@ def test_a_name_is_no_formula_of_a_spreadsheet(name: str) -> None:
 # --- the command ----------------------------------------------------------------------------------
 
 
-def gpushare(*words: str) -> subprocess.CompletedProcess[str]:
-    code = "import sys; from jupyter_gpushare.tools.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", code, "report", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240)
-
-
 @pytest.fixture
 def used(settings: Settings) -> Iterator[Client]:
     """A notebook that has the device."""
@@ -88,13 +82,14 @@ def used(settings: Settings) -> Iterator[Client]:
 
 @pytest.mark.system
 def test_the_report_is_a_table_a_spreadsheet_or_json(used: Client) -> None:
-    table = gpushare("--by", "notebook")
+    table = gpushare("report", "--by", "notebook")
     assert (table.returncode, table.stderr) == (0, "")
     assert "cnn.ipynb" in table.stdout
-    (_, (name, seconds, *_)) = csv.reader(io.StringIO(gpushare("--by", "notebook", "--csv").stdout))
+    sheet = gpushare("report", "--by", "notebook", "--csv").stdout
+    (_, (name, seconds, *_)) = csv.reader(io.StringIO(sheet))
     assert name.endswith(": cnn.ipynb")
     assert float(seconds) > 0
-    (row,) = json.loads(gpushare("--json").stdout)
+    (row,) = json.loads(gpushare("report", "--json").stdout)
     assert row["turns"] == 1
     assert row["device_seconds"] > float(seconds)
 

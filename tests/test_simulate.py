@@ -28,6 +28,7 @@ from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire import snapshot as s
 from jupyter_gpushare.wire.client import Client
 
+from .polling import next_of
 from .snapshots import GIB, IDLE, snapshot_of
 
 DATA = Path(__file__).parent / "data"
@@ -198,8 +199,7 @@ def test_record_writes_what_happens_at_a_broker(settings: Settings, tmp_path: Pa
                 next(shown)
                 notebook.ask(m.Open("id", "cnn.ipynb", "host", demand=demand))
             notebook.send(m.Request(1))
-            while not isinstance(notebook.receive(), m.Grant):
-                pass
+            next_of(notebook, m.Grant)
             while b"granted" not in path.read_bytes():
                 assert recorder.poll() is None
             notebook.send(m.Report(40, demand))

@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import urllib.error
 import urllib.request
@@ -26,13 +25,12 @@ from typing import Any
 import nbformat
 import pytest
 
-from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.settings import Settings
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 from ports import free_ports
 
-from ..conftest import end_broker
+from ..conftest import end_broker, private_broker
 from ..polling import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +47,7 @@ FLAGS = (
 )
 TOKEN = "tok"
 PANEL = "#jupyter-gpushare-panel"
-CAPACITY = 24 << 30  # bytes
+CAPACITY = 24 << 30  # bytes, whatever this machine has
 END_SECONDS = 30.0  # a server that has not ended by then does not end
 
 SHARE = "%load_ext jupyter_gpushare\n%gpushare on"
@@ -102,27 +100,10 @@ def jp_server_cleanup() -> None:
     """pytest-jupyter cleans up servers in this process, and there is none."""
 
 
-@contextlib.contextmanager
-def private_broker(**own: Any) -> Iterator[Settings]:
-    """Yield settings of brokers, which are in the environment of all processes that start
-    meanwhile. The size of its device does not depend on this machine."""
-    with (
-        tempfile.TemporaryDirectory(prefix="gs-", ignore_cleanup_errors=True) as folder,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        files = {"socket": f"{folder}/b.sock", "accounts": f"{folder}/accounts.sqlite"}
-        given = {**files, "device": "host", "host_capacity_bytes": CAPACITY, **own}
-        settings = settings_module.load({}, **given)
-        for name, value in settings_module.as_environment(settings).items():
-            patch.setenv(name, value)
-        yield settings
-        end_broker(settings)
-
-
 @pytest.fixture(scope="module")
 def settings() -> Iterator[Settings]:
     """Settings of the brokers of this module; modules with other settings override them."""
-    with private_broker() as settings:
+    with private_broker(host_capacity_bytes=CAPACITY) as settings:
         yield settings
 
 

@@ -13,8 +13,9 @@ from jupyter_gpushare.client.jobs.job import Job, submit
 from jupyter_gpushare.settings import Settings, load
 
 from ..cluster.program import end
+from ..conftest import private_broker
 from ..polling import until
-from .conftest import private_broker
+from .conftest import CAPACITY
 
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 COUNTS = """
@@ -32,7 +33,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         "cluster_nodes": "node-a=4 node-b=2",
         "cluster_look_seconds": "0.1",
     }
-    with private_broker(**cluster) as settings:
+    with private_broker(host_capacity_bytes=CAPACITY, **cluster) as settings:
         yield settings
         end(load(socket=settings.socket))
 

@@ -15,7 +15,7 @@ from jupyter_gpushare.settings import Settings
 from ..co_lanes import EPHEMERAL, begun, capacity, end_of, is_inside
 from ..polling import until
 from .brokers import kill
-from .matrix import LEASE_SECONDS, OF_A_BROKER, OF_A_HANG, row
+from .matrix import LEASE_SECONDS, OF_A_BROKER, OF_A_HANG, row, rows
 from .scene import Party, Scene, trainer
 
 
@@ -50,16 +50,27 @@ def pair(scene: Scene, which: str = "elder", before: str = "") -> Iterator[Party
     assert not watch.above, "both had more than the lane"
 
 
-@row("of two notebooks in a lane one is killed in its iteration, which began first")
-def elder_killed(scene: Scene, room: int) -> float:
-    with pair(scene) as victim:
-        return victim.kill()
+def killed_in_its_iteration(scene: Scene, which: str, room: int) -> float:
+    """Twice: the end of the lane is free again."""
+    for _ in range(2):
+        until(lambda: scene.session("victim") is None)  # the one before
+        with pair(scene, which) as victim:
+            since = victim.kill()
+    return since
 
 
-@row("of two notebooks in a lane one is killed in its iteration, which began later", is_quick=False)
-def younger_killed(scene: Scene, room: int) -> float:
-    with pair(scene, "younger") as victim:
-        return victim.kill()
+rows(
+    killed_in_its_iteration,
+    is_quick=True,
+    elder_killed=(
+        "of two notebooks in a lane one is killed in its iteration, which began first",
+        "elder",
+    ),
+    younger_killed=(
+        "of two notebooks in a lane one is killed in its iteration, which began later",
+        "younger",
+    ),
+)
 
 
 @row("of two notebooks in a lane one stands still in its iteration, and goes on", OF_A_HANG)
@@ -146,6 +157,7 @@ def broker_killed(scene: Scene, room: int) -> float:
         since = kill(scene.broker_pid)
         scene.await_turn()
         assert scene.is_right(victim)
+        assert not any(lane.width_bytes for lane in scene.look().devices[0].lanes)
         return since
 
 
@@ -153,6 +165,7 @@ def broker_killed(scene: Scene, room: int) -> float:
 def lane_shrinks(scene: Scene, room_of_three: int) -> float:
     with pair(scene) as victim:
         newcomer = scene.party(trainer("newcomer"))
+        scene.await_state("newcomer", "waiting")
         since = time.monotonic()
         assert scene.is_right(newcomer)
         assert scene.is_right(victim)

@@ -386,21 +386,20 @@ def results(trainer: Party) -> tuple[int, Any]:
     return int(trainer.hear()), json.loads(trainer.hear())
 
 
-def lane_memories(pid: int) -> list[int]:
-    """Return the bytes of each that a process has."""
-    found = []
+def open_memory(pid: int, *kinds: str) -> Iterator[tuple[Path, os.stat_result]]:
+    """Return each file of such memory that a process has open."""
     for file in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed just now
-            if os.readlink(file).startswith(("/memfd:gpushare-lane", "/memfd:fake-gpu")):
-                found.append(file.stat().st_blocks * 512)
-    return found
+            if os.readlink(file).startswith(tuple(f"/memfd:{kind}" for kind in kinds)):
+                yield file, file.stat()
+
+
+def lane_memories(pid: int) -> list[int]:
+    """Return the bytes of each that a process has."""
+    found = open_memory(pid, "gpushare-lane", "fake-gpu")
+    return [status.st_blocks * 512 for _, status in found]
 
 
 def ledgers(pid: int) -> dict[int, Path]:
     """Return each ledger of a lane that a process has open, by its number in the system."""
-    found = {}
-    for file in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed just now
-            if "memfd:gpushare-ledger" in os.readlink(file):
-                found[file.stat().st_ino] = file
-    return found
+    return {status.st_ino: file for file, status in open_memory(pid, "gpushare-ledger")}

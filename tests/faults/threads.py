@@ -8,7 +8,7 @@ import psutil
 
 from ..programs.cells import BODIES, LARGE, MODEL, RESULT
 from ..whole.conftest import last_json, results_alone
-from ..whole.test_threads import Subshell
+from ..whole.test_notebooks import Subshell
 from .kernels import PAGED, ask_to_page_out
 from .matrix import row, rows
 from .notebooks import Kernels

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -60,6 +61,12 @@ CLOCK = Clock()
 ACCOUNTS = Accounts(clock=lambda: CLOCK.now, now=0.0)  # of all stories: they have a thread
 
 
+def devices(usage: Callable[[], Usage] | None = None) -> list[Device]:
+    """Return a host and a GPU, whose driver tells this."""
+    gpu = Device("cuda:0", 64 * MB, "a GPU", partial(chunks.Kept, CHUNK), CHUNK, "GPU-a", usage)
+    return [Device("host", GB, "main memory", partial(HostLaneMemory, GB)), gpu]
+
+
 class Client(Listener):
     """A connection of a story. It hears exactly the messages that the other end would read."""
 
@@ -107,18 +114,7 @@ class Broker:
         self.clients: dict[str, Client] = {}
         self.service = Service(
             SETTINGS,
-            [
-                Device("host", GB, "main memory", partial(HostLaneMemory, GB)),
-                Device(
-                    "cuda:0",
-                    64 * MB,
-                    "a GPU",
-                    partial(chunks.Kept, CHUNK),
-                    CHUNK,
-                    "GPU-a",
-                    lambda: Usage(self.used_bytes, {2: self.used_bytes}),
-                ),
-            ],
+            devices(lambda: Usage(self.used_bytes, {2: self.used_bytes})),
             started=0.0,
             grants_from=grants_from,
             rulebook=RULEBOOK,

@@ -105,14 +105,20 @@ ORDERS: dict[str, int] = {  # that are about no session
 def scheduler(from_: Choices) -> None:
     capacity, policy = from_.of((GB, GB, *ODD)), from_.of(("fair", "pack", "srtf", "las"))
     known = _core_testing.Scheduler(capacity, policy)
+    verbs = (*EVENTS, *ORDERS, "open", "open", "report", "lane_bytes")
+    tries(known, verbs, happens, lambda now: _told(known.snapshot(now)), from_)
+
+
+def tries(known: Any, verbs: Any, happens: Any, shown: Callable[[float], Any], from_: Any) -> None:
+    """Let one event after the other happen, until there are no bytes left."""
     now = 0.0
     while True:
-        verb = from_.of((*EVENTS, *ORDERS, "open", "open", "report", "lane_bytes"))
-        before, at = _shown(known, now), from_.of((now, now, now + 1, *ODD))
+        verb = from_.of(verbs)
+        before, at = shown(now), from_.of((now, now, now + 1, *ODD))
         try:
             happens(known, verb, from_, at)
         except REFUSALS:
-            assert _shown(known, now) == before, f"{verb} was refused, and changed something"
+            assert shown(now) == before, f"{verb} was refused, and changed something"
         else:
             now = max(now, at)
         assert known.is_valid() == "", known.is_valid()
@@ -137,17 +143,8 @@ def happens(known: Any, verb: str, from_: Choices, now: Any) -> None:
 def host(from_: Choices) -> None:
     """Two sessions on one device, and one on both."""
     known = _core.Host([("one", GB), ("other", from_.of((GB, 2 * GB, *ODD)))], rules=rules(from_))
-    now = 0.0
-    while True:
-        verb = from_.of((*EVENTS, *ORDERS, "open", "open", "request", "request", "report"))
-        before, at = _shown_of(known, now), from_.of((now, now, now + 1, *ODD))
-        try:
-            happens_on(known, verb, from_, at)
-        except REFUSALS:
-            assert _shown_of(known, now) == before, f"{verb} was refused, and changed something"
-        else:
-            now = max(now, at)
-        assert known.is_valid() == "", known.is_valid()
+    verbs = (*EVENTS, *ORDERS, "open", "open", "request", "request", "report")
+    tries(known, verbs, happens_on, lambda now: _shown_of(known, now), from_)
 
 
 def happens_on(known: _core.Host, verb: str, from_: Choices, now: Any) -> None:
@@ -165,10 +162,6 @@ def happens_on(known: _core.Host, verb: str, from_: Choices, now: Any) -> None:
 
 def _shown_of(known: _core.Host, now: float) -> list[tuple[Any, ...]]:
     return [_told(known.snapshot(device, now)) for device in ("one", "other")]
-
-
-def _shown(known: _core_testing.Scheduler, now: float) -> tuple[Any, ...]:
-    return _told(known.snapshot(now))
 
 
 def _told(device_snapshot: _core.DeviceSnapshot) -> tuple[Any, ...]:

@@ -10,14 +10,11 @@ import contextlib
 import hashlib
 import os
 import socket
-from functools import partial
 from typing import Any
 
-from jupyter_gpushare._core import HostLaneMemory
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.broker.transport.connection import Connection
 from jupyter_gpushare.broker.transport.server import Endpoint
-from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import chunks
 from jupyter_gpushare.wire import messages as m
@@ -32,8 +29,7 @@ from jupyter_gpushare.wire.framing import (
 from jupyter_gpushare.wire.snapshot import Snapshot
 
 from . import neighbour, story
-from .conversation import ACCOUNTS, CHUNK, RULEBOOK, Client
-from .drawing import GB, MB
+from .conversation import ACCOUNTS, RULEBOOK, Client, devices
 from .story import Step
 
 SETTINGS = Settings(hub_api_url="http://127.0.0.1:9/hub/api", messages_per_second=50)
@@ -108,10 +104,7 @@ class Listening:
         self.loop.set_exception_handler(lambda _, about: self.failures.append(about))
         self.service = Service(
             SETTINGS,
-            [
-                Device("host", GB, "main memory", partial(HostLaneMemory, GB)),
-                Device("cuda:0", 64 * MB, "a GPU", partial(chunks.Kept, CHUNK), CHUNK, "GPU-a"),
-            ],
+            devices(),
             started=0.0,
             rulebook=RULEBOOK,
             accounts=ACCOUNTS,

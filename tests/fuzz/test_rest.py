@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import json
 import random
-import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -24,11 +23,11 @@ from schemathesis.specs.openapi import checks
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
-from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 
+from ..conftest import private_broker
 from ..faults.notebooks import Server
 from ..faults.scene import BIRTH_SECONDS
 from ..polling import comes
@@ -50,14 +49,8 @@ MESSAGES = (b"", b"\xff\xfe", b"{", b'{"type":"Shutdown"}', b"[" * 100_000, b"x"
 
 @pytest.fixture(scope="module")
 def settings() -> Iterator[Settings]:
-    with tempfile.TemporaryDirectory(prefix="gs-") as folder:  # a short path, for the socket
-        yield settings_module.load(
-            {},
-            socket=f"{folder}/b.sock",
-            accounts=f"{folder}/accounts.sqlite",
-            device="host",
-            host_capacity_bytes=1 << 30,
-        )
+    with private_broker(host_capacity_bytes=1 << 30) as settings:
+        yield settings
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +66,6 @@ def server(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iter
     for client in clients:
         client.close()
     started.kill()
-    with Client.connect(settings, "tests", start=False) as client:
-        client.ask(m.Shutdown())
 
 
 def joined(settings: Settings, name: str) -> Client:

@@ -13,6 +13,7 @@ from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import Snapshot
 
+from ..polling import next_of
 from ..whole.conftest import CELL_SECONDS, Cell, FrontEnd
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ class Notebook(FrontEnd):
         self._cell.reply = reply["content"]
         return self._cell
 
+    def interrupt(self) -> Cell:
+        self.manager.interrupt_kernel()
+        return self.finish()
+
     def complete(self, code: str) -> list[str]:
         reply = self.client.complete(code, reply=True, timeout=CELL_SECONDS)["content"]
         return [code[: reply["cursor_start"]] + match for match in reply["matches"]]
@@ -78,17 +83,13 @@ class Neighbour:
     def take(self) -> None:
         self.turn += 1
         self.client.send(m.Request(self.turn))
-        self._await_grant()
+        next_of(self.client, m.Grant)
 
     def take_again(self) -> None:
         """Give the turn and be next: in one piece, so that no session comes between the two."""
         self.turn += 1
         self.client.send(m.Finish(self.turn - 1), m.Request(self.turn))
-        self._await_grant()
-
-    def _await_grant(self) -> None:
-        while not isinstance(self.client.receive(), m.Grant):
-            pass
+        next_of(self.client, m.Grant)
 
     def give(self) -> None:
         self.client.send(m.Finish(self.turn))

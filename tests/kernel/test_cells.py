@@ -81,8 +81,7 @@ def test_an_interrupted_training_gives_the_turn_back(
     trainer.begin("print('begun')\nwhile True: step()")
     trainer.until(lambda cell: "begun" in cell.stdout)
     wait_until(lambda states: states == {"train.ipynb": "running"})
-    trainer.manager.interrupt_kernel()
-    assert "KeyboardInterrupt" in trainer.finish().traceback
+    assert "KeyboardInterrupt" in trainer.interrupt().traceback
     wait_until(lambda states: states == {"train.ipynb": "idle"})
 
 
@@ -93,8 +92,7 @@ def test_an_interrupted_wait_stops_at_once_and_the_next_cell_works(
     neighbour.take()
     notebook.begin(TURN + "print('mine')")
     wait_until(lambda states: states.get("train.ipynb") == "waiting")
-    notebook.manager.interrupt_kernel()
-    cell = notebook.finish()
+    cell = notebook.interrupt()
     assert cell.reply["ename"] == "KeyboardInterrupt"
     assert "mine" not in cell.stdout
     wait_until(lambda states: states == {"cnn.ipynb": "running", "train.ipynb": "idle"})
@@ -113,25 +111,18 @@ def test_the_traceback_of_a_failing_training_shows_only_the_user_and_torch(train
 # --- a kernel's end -------------------------------------------------------------------------------
 
 
-def test_a_restarted_kernel_frees_its_memory(
-    start: Callable[..., Any], wait_until: Callable[..., Any]
+@pytest.mark.parametrize("end", ["restart", pytest.param("shutdown", marks=pytest.mark.system)])
+def test_a_kernel_that_restarts_or_shuts_down_frees_its_memory(
+    start: Callable[..., Any], wait_until: Callable[..., Any], end: str
 ) -> None:
     fresh = load(start(nursery=None, JPY_SESSION_NAME="train.ipynb"))
     fresh.run("%gpushare on")
-    fresh.begin(TURN + "import time; time.sleep(600)")
-    wait_until(lambda states: states.get("train.ipynb") == "running")
-    fresh.manager.restart_kernel(now=True)
-    wait_until(lambda states: not states)
-
-
-@pytest.mark.system
-def test_a_kernel_that_shuts_down_frees_its_memory(
-    start: Callable[..., Any], wait_until: Callable[..., Any]
-) -> None:
-    fresh = load(start(nursery=None, JPY_SESSION_NAME="train.ipynb"))
-    fresh.run("%gpushare on")
-    wait_until(lambda states: states == {"train.ipynb": "idle"})
-    fresh.client.shutdown()
+    if end == "restart":
+        fresh.begin(TURN + "import time; time.sleep(600)")
+        wait_until(lambda states: states.get("train.ipynb") == "running")
+        fresh.manager.restart_kernel(now=True)
+    else:
+        fresh.client.shutdown()
     wait_until(lambda states: not states)
 
 

@@ -92,8 +92,7 @@ def test_a_wait_that_ends_is_an_interrupt_to_the_code_of_the_cell(
 ) -> None:
     code = "try:\n    plain(values)\nexcept KeyboardInterrupt as error:\n    print(type(error))"
     waiting(code)
-    notebook.manager.interrupt_kernel()
-    cell = notebook.finish()
+    cell = notebook.interrupt()
     assert (cell.status, cell.stdout) == ("ok", "<class 'KeyboardInterrupt'>\n")
     assert re.fullmatch(r"Waited [\d.]+ s for the device\.", lines(cell)[0])
 
@@ -102,8 +101,7 @@ def test_other_errors_keep_their_traceback_after_a_wait_has_ended(
     notebook: Any, waiting: Callable[[str], None]
 ) -> None:
     waiting(WAYS["turn"])
-    notebook.manager.interrupt_kernel()
-    notebook.finish()
+    notebook.interrupt()
     notebook.run("%xmode Plain")
     cell = notebook.run("def divide():\n    1 / 0\ndivide()")
     assert "in divide" in cell.traceback
@@ -128,12 +126,14 @@ def test_the_lines_under_cells_add_up_to_what_status_and_the_broker_say(
     notebook.until(lambda cell: "computed" in cell.stdout)
     wait_until(lambda states: states.get("train.ipynb") == "waiting")
     neighbour.give()
-    told += lines(notebook.finish())
+    cell = notebook.finish()
+    told += lines(cell)
+    assert len(cell.shown()) == 1
+    assert "for the device, in 2 waits." in told[0]
     neighbour.take()
     notebook.begin(TURNS.format(1))
     notebook.until(lambda cell: "Waiting for the device" in cell.text)
-    notebook.manager.interrupt_kernel()
-    told += lines(notebook.finish())
+    told += lines(notebook.interrupt())
     told += lines(cell_of_short_waits(notebook, neighbour, sessions))
     seconds_told = SECONDS_TOLD.findall("\n".join(told))
     counted = sum(map(float, seconds_told))

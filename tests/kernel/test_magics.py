@@ -235,8 +235,7 @@ def test_a_paused_notebook_gets_no_turns_until_on(
     notebook.begin("with jupyter_gpushare.turn(): print('mine')")
     cell = notebook.until(lambda cell: "Waiting for the device" in cell.text)
     assert "mine" not in cell.stdout
-    notebook.manager.interrupt_kernel()
-    notebook.finish()
+    notebook.interrupt()
     assert "the pause is over" in notebook.run("%gpushare on").text
     assert notebook.run("with jupyter_gpushare.turn(): print('mine')").stdout == "mine\n"
 

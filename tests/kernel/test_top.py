@@ -33,8 +33,7 @@ def test_a_widget_is_shown_and_fed_while_a_cell_computes(notebook: Any) -> None:
     (shown,) = cell.shown(mime=VIEW)
     assert shown["model_id"]
     assert "live picture" in cell.text
-    notebook.manager.interrupt_kernel()
-    notebook.finish()
+    notebook.interrupt()
 
 
 @pytest.mark.system
@@ -45,8 +44,7 @@ def test_only_the_newest_view_is_fed(notebook: Any) -> None:
     notebook.until(
         lambda cell: states(cell) and "comm_close" in [kind for kind, _ in cell.messages]
     )
-    notebook.manager.interrupt_kernel()
-    notebook.finish()
+    notebook.interrupt()
     threads = "[t.name for t in __import__('threading').enumerate()].count('gpushare-top')"
     assert notebook.run(f"print({threads})").stdout == "1\n"
 
@@ -61,16 +59,14 @@ def test_a_view_that_is_not_visible_is_not_fed(notebook: Any, sessions: Any) -> 
     notebook.run(f"for thread in {threads}: thread.join()")
     notebook.begin(f"{top}.watched = True\nimport time\nwhile True: time.sleep(0.01)")
     notebook.until(lambda cell: bool(states(cell)))
-    notebook.manager.interrupt_kernel()
-    notebook.finish()
+    notebook.interrupt()
 
 
 def test_without_a_broker_the_view_says_so(notebook: Any) -> None:
     notebook.begin(TOP)
     cell = notebook.until(lambda cell: bool(states(cell)))
     assert states(cell)[0]["type"] == "Error"
-    notebook.manager.interrupt_kernel()
-    notebook.finish()
+    notebook.interrupt()
 
 
 def test_in_a_terminal_the_command_line_is_recommended(settings: Any) -> None:

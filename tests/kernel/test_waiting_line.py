@@ -41,22 +41,6 @@ def test_a_cell_that_does_not_wait_has_no_line(notebook: Any, neighbour: Any) ->
 
 
 @pytest.mark.system
-def test_several_waits_of_a_cell_are_summed_up_in_one_line(notebook: Any, neighbour: Any) -> None:
-    notebook.run("%gpushare on")
-    neighbour.take()
-    notebook.begin(LOOP.format(turns=2))
-    notebook.until(waits)
-    neighbour.take_again()
-    notebook.until(
-        lambda cell: sum("Waiting" in text for text in cell.shown("update_display_data")) >= 2
-    )
-    neighbour.give()
-    cell = notebook.finish()
-    assert len(cell.shown()) == 1
-    assert "for the device, in 2 waits." in cell.shown("update_display_data")[-1]
-
-
-@pytest.mark.system
 def test_a_thread_of_the_user_can_wait_too(notebook: Any, neighbour: Any) -> None:
     notebook.run("%gpushare on")
     neighbour.take()

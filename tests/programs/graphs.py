@@ -98,15 +98,6 @@ def functional_transforms_inside():
     return once(Of(forward, layer=nn.Linear(WIDTH, WIDTH)), torch.randn(512, WIDTH))
 
 
-def functional_calls():
-    model, (x, y) = mlp(), vectors()
-
-    def loss_of(parameters):
-        return F.cross_entropy(torch.func.functional_call(model, parameters, (x,)), y)
-
-    return torch.func.grad(loss_of)(dict(model.named_parameters()))["0.weight"]
-
-
 # --- graphs that are used otherwise than once -----------------------------------------------------
 
 
@@ -345,19 +336,6 @@ def outputs_that_are_copied_and_pickled():
     F.cross_entropy(out, y).backward()
     F.cross_entropy(model_too(x), y).backward()
     return copied, gradients(model, model_too)
-
-
-def parts_of_a_graph_that_are_looked_at():
-    model, (x, y) = mlp(), vectors()
-    loss, seen = F.cross_entropy(model(x), y), []
-    nodes = [loss.grad_fn]
-    while nodes:
-        node = nodes.pop()
-        saved = [getattr(node, name) for name in dir(node) if name.startswith("_saved_")]
-        seen += [found.detach().clone() for found in saved if isinstance(found, torch.Tensor)]
-        nodes += [before for before, _ in node.next_functions if before is not None]
-    loss.backward()
-    return seen, gradients(model)
 
 
 def a_saved_result_that_the_graph_shows():

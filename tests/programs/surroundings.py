@@ -53,16 +53,6 @@ def modes_of_the_user():
     return flops.get_total_flops(), gradients(model)
 
 
-def a_mode_of_the_user_around_the_backward():
-    from torch.utils.flop_counter import FlopCounterMode
-
-    model, (x, y) = cnn(), images()
-    loss = F.cross_entropy(model(x), y)
-    with FlopCounterMode(display=False) as flops:
-        loss.backward()
-    return flops.get_total_flops(), gradients(model)
-
-
 # --- threads, tasks, processes --------------------------------------------------------------------
 
 
@@ -200,11 +190,6 @@ def scripted_and_traced_modules():
         gpt = torch.jit.trace(Gpt(), ids, check_trace=False)
     first = train(mlp(scripted, traced), vectors())
     return first, train(gpt, (ids, None), 2, loss_of=mean_square)
-
-
-def modules_made_by_a_tracer():
-    model = torch.fx.symbolic_trace(mlp())
-    return model.code, train(model, vectors())
 
 
 PROGRAMS = programs_of(__name__)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,6 +80,15 @@ def counted() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
+
+
+@contextmanager
+def tracing(trace: Callable[..., Any]) -> Iterator[None]:
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(None)
 
 
 def bytes_of(size: int) -> torch.Tensor:

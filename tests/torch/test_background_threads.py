@@ -6,54 +6,45 @@ import pytest
 
 from jupyter_gpushare.settings import Settings
 
+from ..violations import ROOT
 from .conftest import alone
 
-ON_AND_OFF = """
+ON_AND_OFF = f"""
 import sys, threading, torch
 from torch import nn
 from jupyter_gpushare.client import sharing
+sys.path.insert(0, {str(ROOT)!r})
+from tests.programs.networks import mean_square, states, train
 
 torch.set_num_threads(1)
 LAYERS, TIMES = int(sys.argv[1]), int(sys.argv[2])
 
-class Training:
-    def __init__(self):
-        torch.manual_seed(0)
-        widths = [256, *[512] * (LAYERS - 1), 64]
-        self.net = nn.Sequential(*[
-            module for inputs, outputs in zip(widths, widths[1:])
-            for module in (nn.Linear(inputs, outputs), nn.ReLU())
-        ])
-        self.optimizer = torch.optim.Adam(self.net.parameters())
-        self.x = torch.randn(16, 256)
-        self.iterations = 0
+def training():
+    torch.manual_seed(0)
+    widths = [256, *[512] * (LAYERS - 1), 64]
+    layers = [nn.Linear(*pair) for pair in zip(widths, widths[1:])]
+    net = nn.Sequential(*[module for layer in layers for module in (layer, nn.ReLU())])
+    return net, (torch.randn(16, 256), None), torch.optim.Adam(net.parameters())
 
-    def iterate(self):
-        self.optimizer.zero_grad()
-        self.net(self.x).square().mean().backward()
-        self.optimizer.step()
-        self.iterations += 1
-
-    def bits(self):
-        return [parameter.detach().numpy().tobytes() for parameter in self.net.parameters()]
-
-def train():
+def train_until_over():
+    global iterations
     while not over.is_set():
-        training.iterate()
+        train(net, batch, 1, optimizer, mean_square)
+        iterations += 1
 
-training, over, times = Training(), threading.Event(), 0
-thread = threading.Thread(target=train)
+(net, batch, optimizer), over, times, iterations = training(), threading.Event(), 0, 0
+thread = threading.Thread(target=train_until_over)
 thread.start()
-while times < TIMES or training.iterations <= 10:
+while times < TIMES or iterations <= 10:
     sharing.start(device="host", name="again")
     sharing.stop()
     times += 1
 over.set()
 thread.join()
-alone = Training()
-for _ in range(training.iterations):
-    alone.iterate()
-assert alone.bits() == training.bits()
+alone, batch, optimizer = training()
+train(alone, batch, iterations, optimizer, mean_square)
+for ours, theirs in zip(states(net), states(alone), strict=True):
+    assert torch.equal(ours, theirs)
 """
 HALF_MADE = """
 import threading, torch

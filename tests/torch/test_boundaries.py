@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import os
-import sys
 import threading
 import traceback
 import warnings
@@ -22,6 +22,7 @@ from jupyter_gpushare.client.torch.memory import Memory
 
 from ..programs import learning
 from ..programs.networks import Of, mean_square, states, train
+from .conftest import tracing
 
 CYCLES = 8
 OURS = {module.__file__ for module in (torch_boundaries, outermost, profile)}
@@ -68,8 +69,11 @@ def trained(order, *, width, rows, cycles=CYCLES):
 # --- training -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("order", ["zfbs", "fbsz", "fzbs"])
+@pytest.mark.parametrize(
+    "order", ["zfbs", "fbsz", "fzbs", pytest.param("zfbfbfbs", marks=pytest.mark.system)]
+)
 def test_a_step_ends_the_iteration_where_gradients_are_small(shared, order):
+    """In the last one they are accumulated."""
     assert shared(trained(order, width=16, rows=512)) == CYCLES
 
 
@@ -80,11 +84,6 @@ def test_zero_grad_after_the_step_ends_it_where_gradients_are_large(shared):
 def test_zero_grad_before_the_forward_ends_the_iteration_before(shared, turns):
     assert shared(trained("zfbs", width=2048, rows=4)) == CYCLES - 1  # the last is still open
     assert turns.events[-1] == "enter"
-
-
-@pytest.mark.system
-def test_gradient_accumulation_is_one_iteration_until_its_step(shared):
-    assert shared(trained("zfbfbfbs", width=16, rows=512)) == CYCLES
 
 
 def test_steps_of_a_new_optimiser_are_boundaries_at_once(boundaries, turns):
@@ -255,16 +254,10 @@ def test_a_loop_of_recurrent_cells_is_no_inference(shared):
 
 
 def test_a_module_that_calls_itself_is_one_forward(boundaries, turns):
-    class Tree(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.leaf = nn.Linear(8, 8)
+    def forward(self, x, depth=3):
+        return self.leaf(x) if depth == 0 else self(x, depth - 1) + self(x, depth - 1)
 
-        def forward(self, x, depth):
-            return self.leaf(x) if depth == 0 else self(x, depth - 1) + self(x, depth - 1)
-
-    with torch.no_grad():
-        Tree()(batch()[0], 3)
+    infer(Of(forward, leaf=nn.Linear(8, 8)))
     assert turns.events == ["enter", "boundary"]
 
 
@@ -289,15 +282,9 @@ def compilations():
     torch._dynamo.reset()
 
 
-class Net(nn.Module):
+def net():
     """This is not a bare nn.Sequential, which PyTorch cannot compile in place."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers = mlp()
-
-    def forward(self, x):
-        return self.layers(x)
+    return Of(lambda self, x: self.layers(x), layers=mlp())
 
 
 def compiled_by_torch(model, backend):
@@ -314,7 +301,7 @@ def compiled_in_place(model, backend):
 def test_a_compiled_module_is_compiled_once_and_noticed(shared, turns, compilations, compiled):
     def train_fast():
         torch._dynamo.reset()
-        model = Net()
+        model = net()
         return train(compiled(model, compilations), batch(512), CYCLES, of=[model])
 
     with warnings.catch_warnings():
@@ -325,7 +312,7 @@ def test_a_compiled_module_is_compiled_once_and_noticed(shared, turns, compilati
 
 @pytest.mark.parametrize("compiled", [compiled_by_torch, compiled_in_place])
 def test_inference_of_a_compiled_module_is_noticed(boundaries, turns, compilations, compiled):
-    fast = compiled(Net(), compilations)
+    fast = compiled(net(), compilations)
     for _ in range(CYCLES):
         infer(fast)
     assert turns.events == ["enter", "boundary"] * CYCLES
@@ -336,7 +323,7 @@ def test_a_compiled_function_runs_through_hooks_without_a_graph_break(boundaries
     from torch._dynamo.testing import CompileCounter
 
     torch._dynamo.reset()
-    model, compilations = Net(), CompileCounter()
+    model, compilations = net(), CompileCounter()
     function = torch.compile(lambda x: model(x).sum(), backend=compilations, fullgraph=True)
     for _ in range(CYCLES):
         function(batch()[0]).backward()
@@ -345,7 +332,7 @@ def test_a_compiled_function_runs_through_hooks_without_a_graph_break(boundaries
 
 
 def test_a_module_compiled_under_sharing_works_after_it(boundaries, turns, compilations):
-    fast = compiled_in_place(Net(), compilations)
+    fast = compiled_in_place(net(), compilations)
     boundaries.remove()
     fast(batch()[0])
     assert turns.events == []
@@ -362,26 +349,23 @@ def test_a_scripted_module_is_noticed(boundaries, turns):
 # --- errors and interrupts ------------------------------------------------------------------------
 
 
-class Failing(nn.Module):
-    """Raises a given error, once."""
-
-    def __init__(self, error):
-        super().__init__()
-        self.inner = mlp()
-        self.error = error
+def failing(error):
+    """A module that raises this error, once."""
+    errors = [error]
 
     def forward(self, x):
         result = self.inner(x)
-        error, self.error = self.error, None
-        if error is not None:
-            raise error
+        if errors:
+            raise errors.pop()
         return result
+
+    return Of(forward, inner=mlp())
 
 
 @pytest.mark.parametrize("error", [ValueError("boom"), KeyboardInterrupt()])
 @pytest.mark.parametrize("records", [True, False])
 def test_the_iteration_after_a_failed_forward_is_noticed(boundaries, turns, error, records):
-    model = Failing(error)
+    model = failing(error)
     with torch.set_grad_enabled(records), pytest.raises(type(error)) as raised:
         model(batch()[0])
     assert raised.value is error
@@ -392,7 +376,7 @@ def test_the_iteration_after_a_failed_forward_is_noticed(boundaries, turns, erro
 
 @pytest.mark.parametrize("error", [ValueError("boom"), KeyboardInterrupt()])
 def test_a_failed_cell_leaves_nothing_behind(boundaries, turns, error):
-    model = Failing(error)
+    model = failing(error)
     with pytest.raises(type(error)):
         model(batch()[0])
     assert boundaries.reset()
@@ -404,7 +388,7 @@ def test_a_failed_cell_leaves_nothing_behind(boundaries, turns, error):
 
 def test_an_interrupted_forward_does_not_hide_the_step_of_another_model(boundaries, turns):
     with pytest.raises(KeyboardInterrupt):
-        Failing(KeyboardInterrupt())(batch()[0])
+        failing(KeyboardInterrupt())(batch()[0])
     trained("fbs", width=16, rows=512)()
     assert turns.boundaries == CYCLES
 
@@ -451,8 +435,8 @@ def test_a_cell_that_ends_in_the_middle_of_an_iteration_closes_it(boundaries, tu
 
 
 def interrupted_at(line, function):
-    """Run `function`, with a KeyboardInterrupt at that line of ours; return whether it
-    came there."""
+    """Run `function`, with a KeyboardInterrupt at that line of ours; return whether it came
+    there."""
     left = line
 
     def trace(frame, event, _):
@@ -465,14 +449,9 @@ def interrupted_at(line, function):
                 raise KeyboardInterrupt
         return trace
 
-    sys.settrace(trace)
-    try:
+    with contextlib.suppress(KeyboardInterrupt), tracing(trace):
         function()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(None)
-    return False
+    return left <= 0
 
 
 @pytest.mark.parametrize("resets", [True, False], ids=["notebook", "script"])

@@ -20,7 +20,6 @@ from .conftest import alone, bytes_of
 pytestmark = pytest.mark.usefixtures("counted")
 counter = _core.AllocationCounter
 MIB = 1 << 20
-FLOAT = 4
 
 
 def test_views_cost_nothing_and_resizing_counts_the_new_size():

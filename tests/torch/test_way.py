@@ -22,6 +22,8 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 
+from ..polling import next_of
+
 ROOT = Path(__file__).resolve().parents[2]
 SECTION = (ROOT / "CONTRIBUTING.md").read_text().split("## The way of one iteration")[1]
 SECTION = SECTION.split("\n## ")[0]
@@ -110,8 +112,7 @@ def switch(
             select.select([session._link.client], [], [])
             session._turn.look()
         called += calls_of(session.boundary)
-        while not isinstance(other.receive(), m.Grant):  # then the broker has heard of it
-            pass
+        next_of(other, m.Grant)  # then the broker has heard of it
         yield called
 
 

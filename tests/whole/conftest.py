@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import pytest
@@ -26,12 +26,10 @@ from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.snapshot import LaneView, Snapshot
 
+from ..faults.scene import Nursery, open_memory
 from ..polling import comes, until
 from ..programs.cells import BODIES, LARGE, MODEL
 from .scribbler import CHANGE_OVER, TELL, Scribbler
-
-if TYPE_CHECKING:
-    from ..faults.scene import Nursery
 
 CELL_SECONDS = 240
 RUN_ALL = """
@@ -232,7 +230,7 @@ def of_earlier_tests() -> set[int]:
     """Return the numbers of the files of lanes that earlier tests have left open in this
     process."""
     gc.collect()  # closed sessions are in cycles
-    return {number for number, _ in memory_of_lanes(os.getpid())}
+    return {*memory_of_lanes(os.getpid())}
 
 
 @pytest.fixture
@@ -278,7 +276,7 @@ def in_memory(look: Callable[[], Snapshot], of_earlier_tests: set[int]) -> Calla
         snapshot = look()
         pids.add(snapshot.broker.pid)
         pids.update(view.pid for view in snapshot.devices[0].sessions)
-        found = dict(entry for pid in pids for entry in memory_of_lanes(pid))
+        found = {number: size for pid in pids for number, size in memory_of_lanes(pid).items()}
         return sorted(
             size for number, size in found.items() if size and number not in of_earlier_tests
         )
@@ -301,12 +299,10 @@ def memory_follows(
     return memory_follows
 
 
-def memory_of_lanes(pid: int) -> Iterator[tuple[int, int]]:
-    """Return number and bytes of each file of a lane that a process has open."""
-    for file in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed just now
-            if "memfd:gpushare-lane" in os.readlink(file):
-                yield (status := file.stat()).st_ino, status.st_blocks * 512
+def memory_of_lanes(pid: int) -> dict[int, int]:
+    """Return the bytes of each file of a lane that a process has open, by its number."""
+    found = open_memory(pid, "gpushare-lane")
+    return {status.st_ino: status.st_blocks * 512 for _, status in found}
 
 
 def until_answered(is_so: Callable[[], object]) -> None:

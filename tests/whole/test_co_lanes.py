@@ -1,10 +1,9 @@
 """Trainings compute at once in one lane, each from its own end: to the last bit as alone, and never
-in more than the lane, also where one of them is killed."""
+in more than the lane. tests/faults/co_lanes.py has one of them killed, the broker, and a third."""
 
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from jupyter_gpushare.settings import Settings, as_environment
 from jupyter_gpushare.wire.messages import Curve
 from jupyter_gpushare.wire.snapshot import Snapshot
 
-from ..co_lanes import CHUNK, EPHEMERAL, Watch, begun, capacity, end_of, is_inside
+from ..co_lanes import CHUNK, EPHEMERAL, Watch, begun, capacity
 from ..faults.scene import Alone, Party, lane_memories, results, trainer
 from ..polling import until
 from ..programs.cells import BODIES, LARGE, program
@@ -126,76 +125,6 @@ def test_the_curve_of_a_training_is_told_and_is_the_same_in_turns_and_beside_ano
     watched()
     until(lambda: len(curves()) == 2)
     assert all(0.5 * EPHEMERAL <= curve.peak_bytes <= EPHEMERAL for curve in curves())
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("which", ["elder", "younger"])
-def test_a_training_that_is_killed_in_an_iteration_costs_the_other_one_nothing(
-    which: str,
-    train: Callable[[str], Party],
-    alone: Alone,
-    watched: Callable[[], Watch],
-    look: Callable[[], Snapshot],
-) -> None:
-    stays, dies = train("stays"), train("dies")
-    watches = []
-    for count in range(3):
-        watches.append(watched())
-        end = end_of(dies.pid, look())
-        until(lambda watch=watches[-1], end=end: is_inside(watch.now(), end, which))
-        dies.kill()
-        until(lambda: len(look().devices[0].sessions) == 1)
-        assert has_trained(stays, alone)
-        dies.end()
-        dies = train(f"dies{count}")
-    watches.append(watched())
-    until(lambda: watches[-1].together > 50)
-    assert has_trained(stays, alone)
-    assert has_trained(dies, alone)
-    assert not any(watch.above for watch in watches)
-
-
-@pytest.mark.system
-def test_two_trainings_go_on_without_their_broker_and_take_turns_under_the_next_one(
-    train: Callable[[str], Party],
-    alone: Alone,
-    watched: Callable[[], Watch],
-    look: Callable[[], Snapshot],
-) -> None:
-    both = [train(name) for name in ("first", "second")]
-    watch = watched()
-    broker = look().broker.pid
-    until(lambda: min(watch.now().extents) > 0)
-    os.kill(broker, signal.SIGKILL)
-    until(lambda: len(look().devices[0].sessions) == 2)
-    assert look().broker.pid != broker
-    for _ in range(3):
-        assert all(has_trained(party, alone) for party in both)
-        assert not any(lane.width_bytes for lane in look().devices[0].lanes)
-    assert watch.above == 0
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("trainings", [3], indirect=True)
-def test_a_third_training_waits_for_one_of_the_ends_and_gets_its_turns(
-    train: Callable[[str], Party],
-    alone: Alone,
-    watched: Callable[[], Watch],
-    look: Callable[[], Snapshot],
-) -> None:
-    both = [train(name) for name in ("first", "second")]
-    watched()
-    third = train("third")
-    until(lambda: waits_for_its_turn(look()))
-    watch = watched()
-    assert all(has_trained(party, alone) for party in (third, *both))
-    assert watch.together > 50
-    assert watch.above == 0
-
-
-def waits_for_its_turn(snapshot: Snapshot) -> bool:
-    states = [view.state for view in snapshot.devices[0].sessions]
-    return sorted(states) == ["running", "running", "waiting"]
 
 
 @pytest.mark.thorough

@@ -4,7 +4,6 @@ chunks by a driver that stands in for NVIDIA's."""
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import SessionView
 
+from ..faults.scene import open_memory
 from ..polling import until
 
 if TYPE_CHECKING:
@@ -77,14 +76,7 @@ class Notebook:
 
 def chunks_of(pid: int) -> set[int]:
     """Return the GPU's memory that a process has: the numbers of the files that it is."""
-    files = set()
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            if os.readlink(entry).startswith("/memfd:fake-gpu"):
-                files.add(os.stat(entry).st_ino)
-        except FileNotFoundError:
-            continue
-    return files
+    return {status.st_ino for _, status in open_memory(pid, "fake-gpu")}
 
 
 @pytest.fixture
@@ -95,9 +87,8 @@ def gpu(gpus: FakeGpus, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def broker_pid(gpu: None, settings: Settings) -> int:
-    with Client.connect(settings, "tests") as client:
-        return client.welcome.pid
+def broker_pid(gpu: None, broker_pid: int) -> int:
+    return broker_pid
 
 
 @pytest.fixture

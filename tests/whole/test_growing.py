@@ -15,6 +15,7 @@ from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import LaneView, SessionView
 
+from ..polling import next_of
 from ..programs.cells import LARGE, MODEL, RESULT
 from .conftest import last_json, memory_of_lanes, results_alone
 
@@ -125,8 +126,7 @@ def test_an_idle_notebook_releases_memory_that_was_left_to_a_session_without_its
             m.Open(id="lost", name="lost", device="host", demand=m.Demand(0, 1, measured=True))
         )
         lost.send(m.Request(1))
-        while not isinstance(lost.receive(), m.Grant):
-            pass
+        next_of(lost, m.Grant)
         assert before == _files_of_lanes(pid)
     scribbler.take_turns()
     memory_follows()
@@ -140,7 +140,7 @@ def _files_of_lanes(pid: int) -> list[int]:
     """Return the numbers of the files of lanes that a process has open or maps."""
     maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
     mapped = {int(line.split()[4]) for line in maps if "memfd:gpushare-lane" in line}
-    return sorted(mapped.union(number for number, _ in memory_of_lanes(pid)))
+    return sorted(mapped.union(memory_of_lanes(pid)))
 
 
 def test_an_iteration_that_overflows_a_lane_computes_elsewhere_and_the_next_turn_has_a_larger_lane(

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +22,8 @@ from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import SessionView
 
-from .conftest import last_json
+from ..polling import next_of
+from .conftest import last_json, results_alone
 
 if TYPE_CHECKING:
     from .conftest import Notebook
@@ -67,10 +67,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def alone() -> Any:
-    program = MODEL + TRAIN + TRAIN + TELL
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd="/")
-    assert run.returncode == 0, run.stderr
-    return last_json(run.stdout)
+    return results_alone({"alone": MODEL + TRAIN + TRAIN + TELL})["alone"]
 
 
 def resident_from_outside(pid: int) -> int:
@@ -202,8 +199,7 @@ def test_a_notebook_that_waits_in_its_cell_is_evicted_and_continues_as_if_nothin
         assert "waits for room to come back" in view.reason
         holder.send(m.Finish(1))
         promised.send(m.Finish(1))
-        while not isinstance(large.receive(), m.Grant):
-            pass
+        next_of(large, m.Grant)
     assert last_json(first.end(waiting)) == alone
 
 

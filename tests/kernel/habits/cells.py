@@ -12,24 +12,6 @@ for x, y in data * 2:
     step(x, y)
 (Out, _)[1]
 """,
-    "cells_fail_in_the_middle_and_run_again": """
-failures = 0
-def failing(module, args):
-    global failures
-    failures += 1
-    if failures % 5 == 3:
-        raise RuntimeError("a hook failed")
-hook = net[2].register_forward_pre_hook(failing)
-for x, y in data * 3:
-    try:
-        step(x, y)
-    except RuntimeError:
-        pass
-hook.remove()
-# %%
-for x, y in data * 2:
-    step(x, y)
-""",
     "a_failed_backward_leaves_its_graph": """
 class Fails(torch.autograd.Function):
     @staticmethod
@@ -122,16 +104,6 @@ for x, y in data:
 %gpushare on --device host
 # %%
 for x, y in data * 3:
-    step(x, y)
-""",
-    "code_after_training_in_the_same_cell": """
-import time
-for x, y in data * 2:
-    step(x, y)
-time.sleep(0.3)
-numbers = sorted(range(100_000), key=lambda n: -n)
-time.sleep(0.3)
-for x, y in data:
     step(x, y)
 """,
 }

@@ -75,19 +75,6 @@ losses.append(loss.item())
 for x, y in data:
     step(x, y)
 """,
-    "gradients_are_off_for_good": """
-for x, y in data:
-    step(x, y)
-# %%
-torch.set_grad_enabled(False)
-kept += [net(x) for x, y in data]
-# %%
-kept += [net(x).softmax(1) for x, y in data]
-# %%
-torch.set_grad_enabled(True)
-for x, y in data:
-    step(x, y)
-""",
     "hooks_see_outputs_and_gradients": """
 seen = []
 handles = [net[0].register_forward_hook(lambda module, given, output: seen.append(output.detach())),

@@ -43,18 +43,6 @@ for x, y in data * 4:
     critic_optimizer.step()
     losses.append(loss.item())
 """,
-    "lbfgs_searches_a_line": """
-lbfgs = torch.optim.LBFGS(net.parameters(), line_search_fn="strong_wolfe", max_iter=4)
-x, y = data[0]
-def closure():
-    lbfgs.zero_grad()
-    loss = criterion(net(x), y)
-    loss.backward()
-    losses.append(loss.item())
-    return loss
-for _ in range(5):
-    lbfgs.step(closure)
-""",
     "the_optimizer_steps_in_backward": """
 own = {p: torch.optim.SGD([p], lr=0.05) for p in net.parameters()}
 def update(parameter):
@@ -166,19 +154,5 @@ with tempfile.TemporaryDirectory() as folder:
             saved = torch.load(path, mmap=True)
             net.load_state_dict(saved["model"])
             optimizer.load_state_dict(saved["optimizer"])
-""",
-    "batches_come_from_an_augmenting_loader": """
-class Augmented(torch.utils.data.Dataset):
-    def __len__(self):
-        return 2048
-    def __getitem__(self, index):
-        generator = torch.Generator().manual_seed(index)
-        return torch.randn(width, generator=generator), index % 4
-loader = torch.utils.data.DataLoader(
-    Augmented(), batch_size=256, num_workers=2, persistent_workers=True)
-for epoch in range(2):
-    for x, y in loader:
-        step(x, y)
-del loader
 """,
 }

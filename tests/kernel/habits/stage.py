@@ -6,16 +6,12 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import closing, contextmanager
 from typing import Any
 
-import pytest
-
-from jupyter_gpushare import settings as settings_module
-from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.settings import Settings, as_environment
 from jupyter_gpushare.wire.client import Client
-from tests.conftest import end_broker
+from tests.conftest import private_broker
 from tests.programs.cells import LARGE, MODEL, RESULT, STEP
 from tests.whole.conftest import CELL_SECONDS, Notebook, last_json
 from tests.whole.scribbler import Scribbler
@@ -75,9 +71,8 @@ class Kernel:
 class Stage:
     """A broker of its own, a notebook that shares, and perhaps a neighbour."""
 
-    def __init__(self, settings: Settings, environment: dict[str, str]) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._environment = environment
         self.ours = self.kernel("ours")
         self.scribbler: Scribbler | None = None
         self._neighbour: Kernel | None = None
@@ -85,7 +80,7 @@ class Stage:
     def kernel(self, name: str, *cells: str, **environment: str) -> Kernel:
         """Start a notebook that shares, after it has run these cells."""
         share = ["%load_ext jupyter_gpushare", f"%gpushare on --device host --name {name}"]
-        environment = {**self._environment, "HABIT_SHARES": "yes", **environment}
+        environment = {**as_environment(self._settings), "HABIT_SHARES": "yes", **environment}
         return Kernel(name, [*cells, *share], environment)
 
     def add_training_neighbour(self) -> None:
@@ -131,30 +126,11 @@ def plain_kernel() -> Kernel:
 @contextmanager
 def stage(neighbour: str) -> Iterator[Stage]:
     """Start a stage; `neighbour` is one of alone, trains, overwrites."""
-    with ExitStack() as stack:
-        patch = stack.enter_context(pytest.MonkeyPatch.context())
-        settings, environment = _settings(stack, patch, neighbour)
-        stack.callback(end_broker, settings)
-        opened = Stage(settings, environment)
-        stack.callback(opened.close)
+    # where it overwrites, each turn ends at the next boundary
+    own = {"quantum_seconds": 1e-6} if neighbour == "overwrites" else {}
+    with private_broker(**own) as settings, closing(Stage(settings)) as opened:
         if neighbour == "trains":
             opened.add_training_neighbour()
         elif neighbour == "overwrites":
             opened.add_scribbler()
         yield opened
-
-
-def _settings(
-    stack: ExitStack, patch: pytest.MonkeyPatch, neighbour: str
-) -> tuple[Settings, dict[str, str]]:
-    folder = Path(tempfile.mkdtemp(prefix="gs-"))
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)
-    given = settings_module.load(
-        {}, socket=str(folder / "b.sock"), accounts=str(folder / "accounts.sqlite"), device="host"
-    )
-    environment = dict(settings_module.as_environment(given))
-    if neighbour == "overwrites":  # each turn ends at the next boundary
-        environment["JUPYTER_GPUSHARE_QUANTUM_SECONDS"] = "1e-6"
-    for name, value in environment.items():
-        patch.setenv(name, value)
-    return given, environment

@@ -21,14 +21,13 @@ from .cells import CELLS
 from .environments import ENVIRONMENTS
 from .features import FEATURES
 from .loops import LOOPS
-from .processes import PROCESSES
 from .stage import Stage, plain_kernel, stage
 from .threads import THREADS
 from .tools import TOOLS
 
 pytestmark = pytest.mark.system
 
-HABITS = BODIES | LOOPS | FEATURES | CELLS | THREADS | PROCESSES | TOOLS
+HABITS = BODIES | LOOPS | FEATURES | CELLS | THREADS | TOOLS
 # Habits that allocate in their own way, where allocators and huge pages differ most.
 ALLOCATING = (
     "outputs_of_all_steps_are_kept",
@@ -37,12 +36,11 @@ ALLOCATING = (
     "short_threads_evaluate_while_a_cell_trains",
     "a_forked_child_trains",
 )
-# One habit for each mechanism of ours that others share; tests/whole has all of BODIES.
+# One habit for each mechanism of ours that others share; tests/whole has all of BODIES, and what
+# computes nothing on the device any more.
 MECHANISMS = {
-    "lbfgs_searches_a_line": "iterations are inside of the optimizer's step",
     "the_optimizer_steps_in_backward": "optimizers step within backward",
     "the_update_is_written_by_hand": "no optimizer ends an iteration",
-    "gradients_are_off_for_good": "no gradient is recorded",
     "gradient_penalty_by_double_backward": "there are several backward passes, and one of another",
     "segments_are_checkpointed": "forward runs within backward",
     "what_autograd_saves_goes_through_hooks": "what autograd saves is elsewhere",
@@ -57,24 +55,19 @@ MECHANISMS = {
     "finalizers_compute": "forward runs while objects end",
     "a_step_is_left_in_the_middle_and_goes_on_in_the_next_cell": "a graph survives its cell",
     "an_expression_with_its_graph_is_displayed": "IPython keeps tensors",
-    "cells_fail_in_the_middle_and_run_again": "iterations fail",
     "alarms_ring_in_the_loop": "exceptions come between any two instructions",
     "every_call_is_traced": "a tracer sees our calls",
     "sharing_is_turned_off_and_on_in_mid_training": "sharing ends and begins between cells",
     "sharing_is_turned_on_while_a_thread_trains": "sharing ends and begins within iterations",
     "magics_that_run_code": "cells run within cells",
-    "code_after_training_in_the_same_cell": "a cell computes nothing on the device any more",
     "short_threads_evaluate_while_a_cell_trains": "other threads allocate within an iteration",
-    "messages_of_widgets_come_while_a_cell_trains": "other messages are handled while a cell runs",
     "two_models_train_in_two_threads": "two threads have iterations",
     "a_thread_trains_while_cells_run": "a thread outlives its cell",
     "autograd_runs_in_a_thread_of_its_own": "an iteration has several threads",
     "two_tasks_take_turns_at_awaits": "tasks have iterations",
-    "batches_come_from_an_augmenting_loader": "workers of a loader are forked",
     "a_forked_child_trains": "a child has what the lane had",
     "a_forked_child_shares_by_itself": "a child is a session of its own",
     "a_child_is_forked_in_the_middle_of_an_iteration": "a child is forked within an iteration",
-    "a_thread_forks_while_the_cell_trains": "a thread forks while another allocates",
     "a_cell_is_a_script_of_its_own": "other programs are started",
     "a_script_that_shares_is_run_after_training": "other programs are started and share",
 }

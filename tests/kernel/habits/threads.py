@@ -22,23 +22,6 @@ for x, y in data * 20:
 over.set()
 spawner.join()
 """,
-    "messages_of_widgets_come_while_a_cell_trains": """
-import threading
-over = threading.Event()
-events = get_ipython().events
-def messages():
-    while not over.wait(0.003):
-        events.trigger("pre_execute")
-        events.trigger("post_execute")
-sender = threading.Thread(target=messages)
-sender.start()
-for x, y in data * 20:
-    step(x, y)
-    kept.append(net(x).detach())
-    del kept[:-12]
-over.set()
-sender.join()
-""",
     "a_thread_trains_while_cells_run": """
 import threading
 def train():

@@ -1,16 +1,8 @@
-"""Programs that run notebooks, and programs that start code elsewhere."""
+"""Programs that run notebooks, and code that runs in other processes."""
 
-# A notebook that shares where the notebook that runs it does, and prints its losses.
-INNER = """
-import nbformat
-def inner(seed=3):
-    cell = nbformat.v4.new_code_cell
-    return nbformat.v4.new_notebook(cells=[
-        cell(f"seed = {seed}", metadata={"tags": ["parameters"]}),
-        cell("%load_ext jupyter_gpushare"),
-        cell("import os\\nif os.environ.get('HABIT_SHARES'):\\n"
-             "    get_ipython().run_line_magic('gpushare', 'on --device host')"),
-        cell('''
+import textwrap
+
+TRAINING = """
 import torch
 torch.manual_seed(seed)
 torch.set_num_threads(1)
@@ -22,7 +14,18 @@ for _ in range(15):
     loss.backward()
     optimizer.step()
     print(loss.item().hex())
-'''),
+"""
+# A notebook that shares where the notebook that runs it does, and prints its losses.
+INNER = """
+import nbformat
+def inner(seed=3):
+    cell = nbformat.v4.new_code_cell
+    return nbformat.v4.new_notebook(cells=[
+        cell(f"seed = {seed}", metadata={"tags": ["parameters"]}),
+        cell("%load_ext jupyter_gpushare"),
+        cell("import os\\nif os.environ.get('HABIT_SHARES'):\\n"
+             "    get_ipython().run_line_magic('gpushare', 'on --device host')"),
+        cell('''TRAINING'''),
     ], metadata={"kernelspec": {"name": "python3", "display_name": "Python 3",
                                 "language": "python"}, "language_info": {"name": "python"}})
 def losses_of(done):
@@ -30,6 +33,13 @@ def losses_of(done):
     found = [float.fromhex(line) for line in text.split()]
     assert len(found) == 15
     return found
+""".replace("TRAINING", TRAINING)
+# A script that shares as the process that started it does; without sharing it trains all the same.
+SCRIPT = f"""
+import contextlib, os, jupyter_gpushare as gpushare
+seed, shares = 5, "HABIT_SHARES" in os.environ
+with gpushare.session(device="host") if shares else contextlib.nullcontext():
+{textwrap.indent(TRAINING, "    ")}
 """
 
 FORK = """
@@ -136,6 +146,34 @@ losses += [float(line) for line in listed]
 for x, y in data:
     step(x, y)
 """,
+    "a_script_that_shares_is_run_after_training": f"""
+import subprocess, sys
+script = '''{SCRIPT}'''
+for x, y in data * 2:
+    step(x, y)
+run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+assert run.returncode == 0, run.stderr
+losses += [float.fromhex(line) for line in run.stdout.split()]
+for x, y in data:
+    step(x, y)
+""",
+    "a_forked_child_trains": """
+import multiprocessing
+def train(connection):
+    torch.manual_seed(2)
+    for x, y in data * 2:
+        step(x, y)
+    connection.send(losses)
+for x, y in data * 2:
+    step(x, y)
+ours, theirs = multiprocessing.Pipe()
+child = multiprocessing.get_context("fork").Process(target=train, args=(theirs,))
+child.start()
+losses += ours.recv()[len(losses) :]
+child.join()
+for x, y in data:
+    step(x, y)
+""",
     "a_forked_child_shares_by_itself": f"""
 {FORK}
 import jupyter_gpushare as gpushare
@@ -166,18 +204,5 @@ for number, (x, y) in enumerate(data * 3):
     loss.backward()
     optimizer.step()
     losses.append(loss.item())
-""",
-    "a_thread_forks_while_the_cell_trains": """
-import os, threading
-def fork_often():
-    for _ in range(8):
-        if (child := os.fork()) == 0:
-            os._exit(0)
-        os.waitpid(child, 0)
-forker = threading.Thread(target=fork_often)
-forker.start()
-for x, y in data * 5:
-    step(x, y)
-forker.join()
 """,
 }

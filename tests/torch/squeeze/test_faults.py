@@ -26,6 +26,7 @@ from jupyter_gpushare.client.torch.squeeze.shared_quota import UNIT, SharedQuota
 
 from ...programs.learning import PROGRAMS
 from ...programs.networks import Residual, cnn, gradients, images, mlp, train, vectors
+from ..conftest import tracing
 from .conftest import Squeezed, is_same, run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -259,20 +260,13 @@ def test_an_interrupt_at_any_moment_loses_nothing(squeezed: Squeezed) -> None:
                 train(mlp(), vectors(), 1)
             hits += interrupted[0]
             kept.backward()  # of what had left memory before the interrupt
-            assert is_same(gradients(model), _gradients_of(model, x, y))
+            found = gradients(model)
+            model.zero_grad()
+            torch.nn.functional.cross_entropy(model(x), y).backward()
+            assert is_same(gradients(model), found)
             assert is_same(run(PROGRAMS["batch_norm_moves_its_statistics_once"]), stock)
     assert hits > 5
     assert squeezed.told == []
-
-
-def _gradients_of(model: Any, x: torch.Tensor, y: torch.Tensor) -> list[Any]:
-    found = gradients(model)
-    for parameter in model.parameters():
-        parameter.grad = None
-    torch.nn.functional.cross_entropy(model(x), y).backward()
-    again = gradients(model)
-    assert is_same(again, found)
-    return found
 
 
 @pytest.mark.system
@@ -297,11 +291,8 @@ def _functions_of(run: Callable[[], object]) -> set[str]:
         if "jupyter_gpushare" in frame.f_code.co_filename or frame.f_code.co_name == "__del__":
             names.add(frame.f_code.co_name)
 
-    sys.settrace(note)
-    try:
+    with tracing(note):
         run()
-    finally:
-        sys.settrace(None)
     return names
 
 
@@ -315,14 +306,9 @@ def _is_raised_in(name: str, run: Callable[[], object]) -> bool:
             begun.append(name)
             signal.raise_signal(signal.SIGINT)
 
-    sys.settrace(interrupt)
-    try:
+    with contextlib.suppress(KeyboardInterrupt), tracing(interrupt):
         run()
         assert begun == [], "the interrupt was ignored"
-    except KeyboardInterrupt:
-        assert begun == [name]
-    finally:
-        sys.settrace(None)
     return begun == [name]
 
 
@@ -332,10 +318,8 @@ def _interrupted(files: tuple[str, ...], count: int) -> Iterator[list[int]]:
     left, hit = [count], [0]
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
-        if (
-            not frame.f_code.co_filename.endswith(files)
-            or "squeeze" not in frame.f_code.co_filename
-        ):
+        path = frame.f_code.co_filename
+        if not path.endswith(files) or "squeeze" not in path:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
@@ -345,11 +329,8 @@ def _interrupted(files: tuple[str, ...], count: int) -> Iterator[list[int]]:
                 raise KeyboardInterrupt
         return trace
 
-    sys.settrace(trace)
-    try:
+    with tracing(trace):
         yield hit
-    finally:
-        sys.settrace(None)
 
 
 @pytest.mark.parametrize("is_raised", [KeyboardInterrupt, SystemExit, ValueError])

@@ -7,6 +7,7 @@ import copy
 import functools
 import gc
 import io
+import itertools
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -58,7 +59,7 @@ def loss_of(net: Net, x: torch.Tensor) -> torch.Tensor:
     return net(x).square().mean()
 
 
-def gradients(net: Net, x: torch.Tensor, backward: bool = True) -> list[torch.Tensor]:
+def gradients(net: Net, x: torch.Tensor) -> list[torch.Tensor]:
     loss = loss_of(net, x)
     return [loss, *torch.autograd.grad(loss, list(net.parameters()))]
 
@@ -140,53 +141,33 @@ def compiled(net: Net, x: torch.Tensor) -> Any:
     return gradients(torch.compile(net, backend=backend), x), seen
 
 
-class Operations(TorchDispatchMode):
-    """Sees each operation."""
+def seen_by(kind: Any, method: str, act: Callable[[], Any]) -> tuple[list[str], Any]:
+    """Return what a mode of that kind sees meanwhile, and what `act` returns."""
+    seen: list[str] = []
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        self.seen.append(str(function))
+    def note(self: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        seen.append(str(function))
         return function(*args, **(kwargs or {}))
 
-
-class Functions(TorchFunctionMode):
-    """Sees each function of PyTorch that is called from Python."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        self.seen.append(getattr(function, "__name__", str(function)))
-        return function(*args, **(kwargs or {}))
+    with type("Mode", (kind,), {method: note})():
+        return seen, act()
 
 
 def dispatched(net: Net, x: torch.Tensor) -> Any:
-    with Operations() as mode:
-        result = gradients(net, x)
-    return mode.seen, result
+    return seen_by(TorchDispatchMode, "__torch_dispatch__", lambda: gradients(net, x))
 
 
 def dispatched_in_backward(net: Net, x: torch.Tensor) -> Any:
     loss = loss_of(net, x)
-    with Operations() as mode:
-        loss.backward()
+    seen, _ = seen_by(TorchDispatchMode, "__torch_dispatch__", loss.backward)
+    result = [one.grad for one in net.parameters()]
     net.zero_grad()
     # The forward was before: autograd itself detaches what any hooks of saved tensors return.
-    return [name for name in mode.seen if name != "aten.detach.default"]
+    return [name for name in seen if name != "aten.detach.default"], result
 
 
 def called(net: Net, x: torch.Tensor) -> Any:
-    with Functions() as mode:
-        result = gradients(net, x)
-    return mode.seen, result
+    return seen_by(TorchFunctionMode, "__torch_function__", lambda: gradients(net, x))
 
 
 def flops(net: Net, x: torch.Tensor) -> Any:
@@ -263,24 +244,25 @@ def copied(net: Net, x: torch.Tensor) -> Any:
 
 
 def looked_at(net: Net, x: torch.Tensor) -> Any:
-    """The nodes of a graph, and what they have saved."""
-    ahead, seen = [loss_of(net, x).grad_fn], []
+    """The nodes of a graph, and what they have saved; then its gradients."""
+    loss = loss_of(net, x)
+    ahead, seen = [loss.grad_fn], []
     while ahead:
         node: Any = ahead.pop()
         if node is not None:
             names = [name for name in dir(node) if name.startswith("_saved_")]
             seen.append((node.name(), [getattr(node, name) for name in names]))
             ahead += [before for before, _ in node.next_functions]
-    return seen
+    return seen, torch.autograd.grad(loss, list(net.parameters()))
 
 
-QUICK: dict[str, Onlooker] = {"traced": traced, "profiled": profiled, "dispatched": dispatched}
 MORE: list[Onlooker] = [
     *(traced_loss, scripted, exported, made_fx, symbolic, in_onnx, in_onnx_by_dynamo),
     *(in_tensorboard, functional, compiled, dispatched_in_backward, called, flops, saved),
     *(anomalous, profiled_in_backward, packaged, copied, looked_at),
 ]
-ONLOOKERS = QUICK | {look.__name__: look for look in MORE}
+QUICK: list[Onlooker] = [traced, profiled, dispatched]
+ONLOOKERS = {look.__name__: look for look in QUICK + MORE}
 
 
 @contextlib.contextmanager
@@ -356,23 +338,17 @@ def nothing_kept() -> Iterator[None]:
     gc.collect()
 
 
-def assert_the_same(name: str, way: str, squeezed: Squeezed) -> None:
+def looks() -> Iterator[Any]:
+    for look, way in itertools.product(QUICK + MORE, WAYS):
+        is_quick = look in QUICK and way in ("auto without room", "a size")
+        yield pytest.param(look.__name__, way, marks=() if is_quick else pytest.mark.system)
+
+
+@pytest.mark.parametrize(("name", "way"), [*looks()])
+def test_an_onlooker_sees_the_same(name: str, way: str, squeezed: Squeezed) -> None:
     expected = stock(name)
     with WAYS[way](squeezed):
         seen = schedule(ONLOOKERS[name], squeezed)
     assert len(seen) == len(expected)
     for number, (one, other) in enumerate(zip(seen, expected, strict=True)):
         assert is_same(one, other), f"look {number}: {one} instead of {other}"
-
-
-@pytest.mark.parametrize("way", ["auto without room", "a size"])
-@pytest.mark.parametrize("name", QUICK)
-def test_an_onlooker_sees_the_same(name: str, way: str, squeezed: Squeezed) -> None:
-    assert_the_same(name, way, squeezed)
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", ONLOOKERS)
-def test_each_onlooker_sees_the_same(name: str, way: str, squeezed: Squeezed) -> None:
-    assert_the_same(name, way, squeezed)

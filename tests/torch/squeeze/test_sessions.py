@@ -29,8 +29,12 @@ ROOT = Path(__file__).resolve().parents[3]
 MIB = 1 << 20
 
 
+def model_of() -> torch.nn.Module:
+    return cnn(*(Residual() for _ in range(6)))
+
+
 def program() -> Any:
-    return train(cnn(*(Residual() for _ in range(6))), images(32), 12)
+    return train(model_of(), images(32), 12)
 
 
 CHILD = """
@@ -55,28 +59,20 @@ UNTIL_SQUEEZED = """
 import sys
 sys.path.insert(0, {root!r})
 import jupyter_gpushare as gpushare
-from tests.programs.networks import train
-from tests.torch.squeeze.test_sessions import batch, network
-model, optimizer = network()
+from tests.programs.networks import SGD, images, train
+from tests.torch.squeeze.test_sessions import model_of
+model, batch = model_of(), images(32)
+optimizer = SGD(model.parameters(), lr=0.1)
 with gpushare.session(name="first") as session:
     squeeze = session.memory.squeeze
     squeeze.tier.pace = 0.0  # a slowdown that the session bears for others, on any machine
-    train(model, batch(), 4, optimizer)
+    train(model, batch, 4, optimizer)
     print(session.memory.demand().measured, len(session.memory.demand().options), flush=True)
     while not squeeze.granted:
-        train(model, batch(), 1, optimizer)
-    train(model, batch(), 4, optimizer)
+        train(model, batch, 1, optimizer)
+    train(model, batch, 4, optimizer)
     print(squeeze.granted, squeeze.tier.written, flush=True)
 """
-
-
-def network() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-    model = cnn(*(Residual() for _ in range(6)))
-    return model, torch.optim.SGD(model.parameters(), lr=0.1)
-
-
-def batch() -> tuple[torch.Tensor, torch.Tensor]:
-    return images(32)
 
 
 class Ended:
