@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -35,6 +36,9 @@ GPUS = "CUDA_VISIBLE_DEVICES"
 OF_TASKS = re.compile(
     r"SLURM_(N?TASKS.*|NPROCS|PROCID|LOCALID|NODEID|STEP.*|TASK_PID|GTIDS|DISTRIBUTION)"
 )
+# For rank 0, which listens there later. Linux gives none of them to a socket that asks for any, as
+# that of a kernel does.
+PORTS = range(20_000, 32_768)
 LOOK_SECONDS = 0.05  # between two looks at the ranks
 CANNOT_RUN = 127  # the status of a command that cannot be started, as in a shell
 PR_SET_PDEATHSIG = 1
@@ -234,10 +238,15 @@ def address() -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("", 0))
-        port: int = found.getsockname()[1]
+    """Return a port on which no process listens at this moment. Raises OSError."""
+    for port in random.sample(PORTS, len(PORTS)):
+        try:
+            with socket.socket() as probe:
+                probe.bind(("", port))
+        except OSError:  # another process has it
+            continue
         return port
+    raise OSError(f"no port from {PORTS[0]} to {PORTS[-1]} is free")
 
 
 def main(arguments: list[str]) -> int | str:
