@@ -334,6 +334,14 @@ class Lab:
     def save(self) -> None:
         self.page.evaluate("() => window.jupyterapp.shell.currentWidget.context.save()")
 
+    def close(self) -> None:
+        """Close the notebook in front, saved: JupyterLab would ask about a change in between."""
+        self.page.evaluate(
+            "async () => { const { commands, shell } = window.jupyterapp;"
+            " await shell.currentWidget.context.save();"
+            " await commands.execute('application:close'); }"
+        )
+
     def restart_kernel(self) -> None:
         self.page.evaluate(
             "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"

@@ -29,7 +29,7 @@ GREETING_AGAIN: tuple[ToBroker, ...] = (
     msgspec.structs.replace(OPEN, turn=1, holding=True),
 )
 # messages that a session with its turn may hear at any time
-ITS_OWN = (m.Grant, m.Yield, m.Notice, m.Wait)
+ITS_OWN = (m.Grant, m.Yield, m.Notice, m.Wait, m.Room)
 STILL = ("running", "overdue")
 
 
