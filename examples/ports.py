@@ -6,8 +6,8 @@ import contextlib
 import secrets
 import socket
 
-# The system gives no port of this range to a socket that asks for any, as a kernel's does: it could
-# take the port before the server listens.
+# Below `net.ipv4.ip_local_port_range`, unless a site has changed it. The system could give a port
+# of that range to any socket, such as a kernel's, before the server listens.
 PORTS = range(20_000, 32_768)
 
 

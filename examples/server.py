@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import psutil
-from ports import free_ports
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
+
+sys.path.append(str(Path(__file__).resolve().parent))  # also for tests
+from ports import free_ports
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0

@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import NamedTuple
 
@@ -65,7 +65,8 @@ class Activity:
         thread. If no tensors are alive, no backward follows. If they are, the thread has to rest,
         and no other one may be at work with them.
         """
-        files = _files(self._thread)
+        others = stacks()
+        files = [code.co_filename for code in others.pop(self._thread, [])]
         if any(_computes(file) for file in files):
             return True
         if all(_runs_others(file) for file in files) and not any(map(_is_event_loop, files)):
@@ -73,11 +74,7 @@ class Activity:
         rests, all_rest = self._rest.is_seen(), self._rest_of_all.is_seen()
         if not has_tensors():
             return not (rests or _runs_others(files[0]))
-        return not (may_move and rests and (all_rest or not self._others_compute()))
-
-    def _others_compute(self) -> bool:
-        others = (codes for thread, codes in stacks().items() if thread != self._thread)
-        return any(_computes(code.co_filename) for codes in others for code in codes)
+        return not (may_move and rests and (all_rest or not _any_computes(others.values())))
 
 
 class FrameId(NamedTuple):
@@ -110,9 +107,8 @@ def _processor_seconds(thread: int) -> float:
     return time.clock_gettime(time.pthread_getcpuclockid(thread))
 
 
-def _files(thread: int) -> list[str]:
-    """Return the files of the thread's functions, the innermost first; none if it has ended."""
-    return [code.co_filename for code in stacks().get(thread, [])]
+def _any_computes(threads: Iterable[list[CodeType]]) -> bool:
+    return any(_computes(code.co_filename) for codes in threads for code in codes)
 
 
 @functools.cache

@@ -36,8 +36,8 @@ GPUS = "CUDA_VISIBLE_DEVICES"
 OF_TASKS = re.compile(
     r"SLURM_(N?TASKS.*|NPROCS|PROCID|LOCALID|NODEID|STEP.*|TASK_PID|GTIDS|DISTRIBUTION)"
 )
-# For rank 0, which listens there later. Linux gives none of them to a socket that asks for any, as
-# that of a kernel does.
+# Rank 0 listens there later. They are below `net.ipv4.ip_local_port_range`, unless a site has
+# changed it: Linux could give a port of that range to any socket, such as a kernel's, before then.
 PORTS = range(20_000, 32_768)
 LOOK_SECONDS = 0.05  # between two looks at the ranks
 CANNOT_RUN = 127  # the status of a command that cannot be started, as in a shell

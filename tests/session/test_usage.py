@@ -41,7 +41,7 @@ def reported(usage: Usage, now: float) -> Curve | None:
     return usage.report(now, True).curve
 
 
-def test_it_is_reported_when_it_is_known_and_again_when_it_has_changed(
+def test_a_curve_is_reported_when_it_is_known_and_again_when_it_has_changed(
     memory: Known, usage: Usage
 ) -> None:
     assert reported(usage, 0) is None
@@ -56,14 +56,14 @@ def test_it_is_reported_when_it_is_known_and_again_when_it_has_changed(
         assert reported(usage, 200) == memory.shown
 
 
-def test_small_changes_are_not_reported(memory: Known, usage: Usage) -> None:
+def test_small_changes_of_a_curve_are_not_reported(memory: Known, usage: Usage) -> None:
     memory.shown = RISES_AND_FALLS
     assert reported(usage, 0) == RISES_AND_FALLS
     memory.shown = Curve(0.103, (1 << 20) + (1 << 14), (22, 58, 100, 64, 20))
     assert reported(usage, 100) is None
 
 
-def test_it_is_reported_every_few_seconds_at_most(memory: Known, usage: Usage) -> None:
+def test_curves_are_reported_every_few_seconds_at_most(memory: Known, usage: Usage) -> None:
     times = []
     for now in range(60):
         memory.shown = replace(RISES_AND_FALLS, seconds=1.0 + now)
