@@ -14,7 +14,14 @@ Importing this package imports neither torch, tornado nor IPython.
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+if find_spec("._core", __name__) is None:  # in a checkout, which comes before what is installed
+    raise ImportError(
+        f"{__path__[0]} lacks the compiled module: start Python or the notebook in another"
+        " directory, where the installed package is found, or run `make build` in this checkout"
+    )
 
 from ._version import __version__
 from .client.checkpoints.checkpoint import Checkpoint, checkpoint

@@ -236,6 +236,14 @@ def test_the_doctor_finds_this_installation_well(checks: Checks, session: Client
     assert found["GPU driver"]["state"] in ("ok", "warning")
 
 
+def test_the_doctor_imports_no_file_of_the_present_directory(
+    checks: Checks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('this is not PyTorch')")
+    monkeypatch.chdir(tmp_path)
+    assert checks()["torch hooks"]["state"] == "ok"
+
+
 @pytest.mark.thorough
 def test_the_doctor_tells_how_to_mend_what_is_wrong(
     checks: Checks, socket_directory: Path, tmp_path: Path

@@ -143,3 +143,15 @@ def test_front_end_and_package_have_one_version() -> None:
 
 def test_the_lock_file_names_no_host() -> None:
     assert "://" not in (ROOT / "labextension" / "yarn.lock").read_text()
+
+
+def test_a_checkout_that_is_not_built_says_where_to_start_python(tmp_path: Path) -> None:
+    (tmp_path / "jupyter_gpushare").mkdir()
+    copy = tmp_path / "jupyter_gpushare" / "__init__.py"
+    copy.write_bytes((ROOT / "jupyter_gpushare" / "__init__.py").read_bytes())
+    command = [sys.executable, "-S", "-c", "import jupyter_gpushare"]  # without this environment's
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    sentence = run.stderr.splitlines()[-1]
+    assert sentence.startswith(
+        f"ImportError: {copy.parent} lacks the compiled module: start Python"
+    )

@@ -339,6 +339,7 @@ def _torch(settings: Settings) -> Iterator[Check]:
     try:
         ran = subprocess.run(
             [sys.executable, "-c", TORCH_TEST],
+            cwd="/",  # no file of the user shadows a module
             capture_output=True,
             text=True,
             timeout=TORCH_SECONDS,
