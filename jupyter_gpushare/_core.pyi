@@ -886,8 +886,13 @@ class CudaLane:
     def trimmed() -> int:
         """Return the bytes left of trimmed segments in the lane: alive, and not promoted."""
     @staticmethod
-    def promote() -> int:
-        """Do what `Lane.promote` does; the GPU must have done all work of this process."""
+    def renew(storages: list[Any]) -> bool:
+        """Allocate these storages of PyTorch's anew, with what is in them. Return False, and change
+        nothing, if another thread may compute; `others_wait` tells. The GIL is kept meanwhile."""
+    @staticmethod
+    def promote() -> bool:
+        """Do what `Lane.promote` does. Return False, and change nothing, if another thread may
+        compute. The GIL is kept meanwhile."""
     @staticmethod
     def usage() -> LaneUsage: ...
     @staticmethod
@@ -989,6 +994,10 @@ class IdleTurn:
 def stacks() -> dict[int, list[CodeType]]:
     """Return the code on the stack of each thread, the innermost first, by the thread's identifier.
     Nothing else runs meanwhile, no garbage collection either, and no frame is kept alive."""
+
+def others_wait() -> bool:
+    """Whether all other threads of Python wait, so that none computes. Until this thread gives the
+    GIL away, none begins to. It is False off Linux."""
 
 def keeps_interrupts(callback: Callable[..., object]) -> Callable[..., None]:
     """Return what calls the callback, where Python ignores its exceptions. If an interrupt comes

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/other_threads.h"
 #include "bindings/register.h"
 #include "memory/cuda/cuda_hook.h"
 #include "memory/cuda/cuda_lane_memory.h"
@@ -32,6 +33,23 @@ void trim(const std::vector<AddressAndBytes>& living) {
     extents.push_back({reinterpret_cast<const void*>(address), bytes});
   }
   cuda_lane().trim(extents);
+}
+
+bool has_finished() {
+  return cuda_memory().open().empty() && cuda_memory().device().synchronize() == kCudaSuccess;
+}
+
+// They call no code in Python, which could give the GIL away.
+bool renew(const py::list& storages) {
+  if (!others_wait() || !has_finished()) return false;
+  for (const auto& storage : storages) storage.attr("resize_")(storage.attr("nbytes")());
+  return has_finished();  // the copies read the old memory
+}
+
+bool promote() {
+  if (!others_wait() || !has_finished()) return false;
+  cuda_lane().promote();
+  return true;
 }
 
 void register_cuda_lane_memory(py::module_& module) {
@@ -103,9 +121,8 @@ void register_cuda_lane(py::module_& module) {
       .def_static(
           "trimmed", [] { return cuda_lane().trimmed_bytes(); }, Unlocked(),
           "Bytes that are left of trimmed segments in the lane.")
-      .def_static(
-          "promote", [] { return cuda_lane().promote(); }, Unlocked(),
-          "Empty the lane before it is another's; returns the bytes that were alive in it.")
+      .def_static("renew", &renew, py::arg("storages"))
+      .def_static("promote", &promote)
       .def_static("usage", [] { return cuda_lane().usage(); })
       .def_static(
           "is_valid", [] { return cuda_lane().is_valid(); }, Unlocked(),

@@ -5,6 +5,7 @@ The caller has the link's lock.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from ..errors import DoesNotFit, NoRoom, OverQuota
@@ -17,6 +18,8 @@ STILL_IN_USE = (
     "{mib:.0f} MiB of the last iteration are still in use, and {why}, so this notebook {does}:"
     " `del` the results that hold them, or run `%gpushare tidy`"
 )
+OTHERS_SECONDS = 1.0
+LOOK_SECONDS = 0.005
 UNTIL_WANTED = "keeps its turn until another one waits for it, and is paged out then"
 IN_THE_WAY = "keeps its turn and others wait"
 
@@ -79,8 +82,8 @@ class LaneUse:
 
     def may_leave(self, is_wanted: bool = False) -> bool:
         """Return whether nothing is alive in the lane, after survivors have moved out if there is
-        room for them outside of it. If there is none, and another session waits for the turn, all
-        memory of this one is paged out."""
+        room for them outside of it, and no other thread may be using them. If there is none, and
+        another session waits for the turn, all memory of this one is paged out."""
         if not (survivors := self.survivors()) and not self._owes_keep:
             return True
         try:
@@ -93,7 +96,15 @@ class LaneUse:
             self._tell_of_survivors(survivors, error, IN_THE_WAY if is_in_the_way else UNTIL_WANTED)
             return False
         self._told, self._owes_keep = "", False
-        return True
+        return not self.survivors()
+
+    def await_others(self) -> None:
+        """Wait until no other thread may be using survivors, but not for long: one of them may be
+        waiting for this one. Meanwhile none begins an iteration, and what they allocate lies
+        outside of the lane."""
+        end = time.monotonic() + OTHERS_SECONDS
+        while self.survivors() and not self._owner.memory.may_move() and time.monotonic() < end:
+            time.sleep(LOOK_SECONDS)
 
     def _is_paged_out(self) -> bool:
         is_out = self.page_out()
@@ -111,7 +122,7 @@ class LaneUse:
             self.leave()
         except MemoryError:
             return False
-        return True
+        return not self.survivors()
 
     def _tell_of_survivors(self, size: int, error: Exception, does: str) -> None:
         if self._told != does:

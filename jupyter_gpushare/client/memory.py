@@ -115,8 +115,12 @@ class Memory(Protocol):
     def give_back(self) -> None:
         """Return the free memory of this process's allocators to the device."""
 
+    def may_move(self) -> bool:
+        """Return whether survivors may move out of the lane now, since no other thread computes."""
+
     def evacuate(self) -> None:
-        """Empty the lane: when this returns, this process no longer uses the device.
+        """Empty the lane of what may move: when no survivor is left, this process no longer uses
+        the device.
 
         Raises MemoryError if there is no room for the survivors of the lane.
         """
@@ -162,6 +166,9 @@ class WholeProcess:
 
     def survivors(self) -> int:
         return 0
+
+    def may_move(self) -> bool:
+        return True
 
     def evacuate(self) -> None: ...
 

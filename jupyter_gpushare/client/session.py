@@ -333,6 +333,8 @@ class Session:
             if self._group.joins and not link.is_restoring:
                 self._report_outside(time.monotonic())
             return  # training continues without a broker
+        if turn.asked is not None:  # which the last boundary could not obey
+            self._lane_use.await_others()
         with self.entering, link.lock:  # `with`: an interrupt may come between `acquire` and `try`
             try:
                 if not (was_asked := turn.asked is not None):

@@ -444,6 +444,30 @@ def neighbour(name: str, value: int, count: int) -> dict[str, Any]:
         return {"wrong": wrong, "inside": inside}
 
 
+def beside_a_thread(count: int) -> dict[str, int]:
+    """Another thread writes and reads its tensors while this one comes to boundaries: how many of
+    them were in the lane, and how often it read something else."""
+    wrong = inside = 0
+    is_over = threading.Event()
+
+    def writes() -> None:
+        nonlocal wrong, inside
+        while not is_over.is_set():
+            made = memory(8)
+            inside += is_inside(made)
+            wrong += sum(not is_all(made.fill_(value), value) for value in range(20))
+
+    with session("ada"):
+        learn()
+        thread = threading.Thread(target=writes)
+        thread.start()
+        for _ in gpushare.iterations(range(count)):
+            step(24)
+        is_over.set()
+        thread.join()
+    return {"wrong": wrong, "inside": inside}
+
+
 def crowded(name: str, value: int, count: int) -> dict[str, Any]:
     """Each iteration needs 60 MiB beside 8 of weights, and the first one leaves 4, as an optimiser
     does: how many ran in the lane, and whether memory ended."""

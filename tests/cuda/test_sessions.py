@@ -35,6 +35,19 @@ def test_a_neighbour_that_overwrites_the_lane_changes_nothing(lazy: str, start: 
     assert said["inside"] > 0
 
 
+@modes
+def test_nothing_moves_that_another_thread_may_be_writing(lazy: str, start: Start) -> None:
+    """The other notebook gets its turns all the same."""
+    other = start(PROGRAM, "overwrites", 24, FAKE_CUDA_LAZY=lazy)
+    assert other.says() == "inside"
+    process = start(PROGRAM, "beside_a_thread", 40, FAKE_CUDA_LAZY=lazy)
+    other.go_on()
+    said = process.answer()
+    assert other.answer() == 24
+    assert said["inside"] > 0
+    assert said["wrong"] == 0
+
+
 def test_on_a_small_gpu_no_notebook_is_out_of_memory_because_of_its_neighbours(
     gpu_of: Callable[[int], None], start: Start
 ) -> None:

@@ -1,13 +1,20 @@
-"""A look at the stacks of threads, beside threads that come and go."""
+"""A look at what other threads do, beside threads that come and go."""
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
+from jupyter_gpushare._core import others_wait
 from jupyter_gpushare.client.stacks import FrameId, id_of, runs
+
+from ..polling import until
 
 # A garbage collection that begins in a look closes files, and so lets other threads go on.
 BUSY = """
@@ -63,3 +70,54 @@ def test_a_frame_that_has_the_number_of_one_that_has_ended_is_another_one() -> N
     assert runs(id_of(here))
     assert not runs(FrameId(id(here), runs.__code__))
     assert not runs(None)
+
+
+@contextmanager
+def another_thread(does: Callable[[threading.Event], object]) -> Iterator[None]:
+    may_end = threading.Event()
+    thread = threading.Thread(target=does, args=(may_end,))
+    thread.start()
+    try:
+        yield
+    finally:
+        may_end.set()
+        thread.join()
+
+
+def waits_in(file: str) -> Callable[[threading.Event], object]:
+    names: dict[str, Callable[[threading.Event], object]] = {}
+    exec(compile("def wait(may_end): may_end.wait()", file, "exec"), names)
+    return names["wait"]
+
+
+def runs_python(may_end: threading.Event) -> None:
+    while not may_end.is_set():
+        pass
+
+
+@pytest.mark.parametrize(
+    "does",
+    [threading.Event.wait, runs_python, waits_in("/lib/torch/utils/data/loader.py")],
+    ids=["waits", "asks for the GIL", "waits for data"],
+)
+def test_a_thread_that_needs_the_gil_to_go_on_waits(does: Callable[..., object]) -> None:
+    with another_thread(does):
+        until(others_wait)
+
+
+def test_a_thread_that_waits_for_a_backward_does_not_wait() -> None:
+    with another_thread(waits_in("/lib/torch/autograd/graph.py")):
+        until(lambda: not others_wait())
+        assert not others_wait()
+    until(others_wait)
+
+
+def test_a_thread_that_computes_without_the_gil_does_not_wait() -> None:
+    def hashes(may_end: threading.Event) -> None:
+        while not may_end.is_set():
+            hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000)
+
+    with another_thread(hashes):
+        until(lambda: not others_wait())
+        assert not others_wait()
+    until(others_wait)

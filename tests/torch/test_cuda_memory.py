@@ -23,7 +23,7 @@ def test_tensors_without_memory_are_passed() -> None:
         fake = mode.from_tensor(torch.ones(3))
     lost = torch.ones(3)
     lost.untyped_storage().resize_(0)
-    assert move_storages(lambda address: address == 0) == 0
+    assert move_storages(lambda address: address == 0)
     assert fake.shape == lost.shape
 
 

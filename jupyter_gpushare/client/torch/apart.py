@@ -75,7 +75,7 @@ class Apart:
         self._give_up_pools()
         if self._places:
             self._move()
-            self._places = []  # also where there was no room
+            self._places = []  # also where there was no room, or another thread computes
             pools.empty_cache()
 
     def _give_up_pools(self) -> None:
@@ -97,12 +97,10 @@ class Apart:
         ]
 
     def _move(self) -> None:
-        """Move what lies in the noted places, as far as there is room, unless a captured graph may
-        use it."""
+        """Move what lies in the noted places, as far as there is room, unless a captured graph or
+        another thread may use it."""
         if captures.has_captured():
             return
         with contextlib.suppress(RuntimeError), peaks_of(self._index).unseen():
-            torch.cuda.synchronize(self._index)
-            pools.move_storages(lambda address: any(address in place for place in self._places))
-            torch.cuda.synchronize(self._index)
-            self._places = []
+            if pools.move_storages(lambda address: any(address in p for p in self._places)):
+                self._places = []

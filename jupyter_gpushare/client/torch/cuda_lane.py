@@ -128,11 +128,10 @@ class PooledLane:
         return self._is_cleared()
 
     def _is_cleared(self) -> bool:
-        """Return whether nothing is alive in the lane, after the GPU has done the work of this
-        process and survivors have moved out. There may be no room for them."""
+        """Return whether nothing is alive in the lane, after survivors have moved out. There may be
+        no room for them, or another thread may be computing with them."""
         if self.survivors():
             with contextlib.suppress(MemoryError, RuntimeError):  # CUDA may have failed as well
-                self._torch.cuda.synchronize(self._index)
                 self._promote()
         return not self.survivors()
 
@@ -288,6 +287,7 @@ class PooledLane:
             self._kept = None
 
     def _promote(self) -> None:
+        """Move survivors out of the lane, unless another thread may be computing with them."""
         if self._kept is None:
             self._kept = pools.new(self._index)
         with (
@@ -295,8 +295,8 @@ class PooledLane:
             self._torch.cuda.use_mem_pool(self._kept, self._index),
             self._peaks.unseen(),
         ):
-            pools.move_storages(_core.CudaLane.owns, lambda: not self.survivors())
-        self._torch.cuda.synchronize(self._index)  # the copies read the lane
+            if not pools.move_storages(_core.CudaLane.owns, lambda: not self.survivors()):
+                return
         if self.survivors():
             self._retire()
             _core.CudaLane.promote()

@@ -49,6 +49,7 @@ class Lane(Protocol):
 
     def evacuate(self) -> None:
         """Empty the lane of this process's memory, and free what iterations used outside of it.
+        What another thread may be using stays.
 
         Raises MemoryError if there is no room for the survivors.
         """

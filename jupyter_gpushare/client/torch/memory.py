@@ -254,6 +254,10 @@ class Memory:
             self._counter.give_back()
             self._kept = min(self._kept, self._has_outside())
 
+    def may_move(self) -> bool:
+        """Return whether survivors may move out of the lane now, since no other thread computes."""
+        return self.moves_aside or _core.others_wait()
+
     def evacuate(self) -> None:
         """Wait for this process's work on the device, and move survivors of the lane to private
         pages. What this process then has is news where it is more than was said."""

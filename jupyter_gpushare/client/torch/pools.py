@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ... import _core
 from . import exports
 from .tensors import storage_of, tensors
 
@@ -74,23 +75,25 @@ def _add_reference(number: object) -> None:
 
 def move_storages(
     is_to_move: Callable[[int], bool], is_done: Callable[[], bool] = lambda: False
-) -> int:
-    """Allocate storages that Python reaches anew, where allocations go now, until it is done;
-    return their number. Storages that another library uses as well stay.
+) -> bool:
+    """Allocate storages that Python reaches anew, where allocations go now, until it is done.
+    Storages that another library uses as well stay. Return False if others stay as well, since
+    another thread may be computing.
 
     All views, gradients and tensors saved by autograd share the storage, so they move with it. What
     an iteration has made is mostly young: a look at all objects takes tens of milliseconds.
     """
-    moved: set[int] = set()
     with torch._C.DisableTorchFunctionSubclass():
         for generation in (0, 1, None):
-            for tensor in tensors(torch.Tensor, generation):
-                storage = storage_of(tensor)
-                if storage is None or storage._cdata in moved or exports.is_exported(storage):
-                    continue
-                if is_to_move(storage.data_ptr()):
-                    storage.resize_(storage.nbytes())
-                    moved.add(storage._cdata)
+            found = {
+                storage._cdata: storage
+                for tensor in tensors(torch.Tensor, generation)
+                if (storage := storage_of(tensor)) is not None
+                and is_to_move(storage.data_ptr())
+                and not exports.is_exported(storage)
+            }
+            if found and not _core.CudaLane.renew(list(found.values())):
+                return False
             if is_done():
                 break
-    return len(moved)
+    return True

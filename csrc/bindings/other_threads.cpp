@@ -1,0 +1,94 @@
+#include "bindings/other_threads.h"
+
+#include <pthread.h>
+#include <pybind11/pybind11.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "bindings/stacks.h"
+
+namespace py = pybind11;
+
+namespace gpushare {
+namespace {
+
+// A thread inside of PyTorch sleeps for a moment where it waits for a lock of another one.
+constexpr int kLooks = 3;
+constexpr auto kBetweenLooks = std::chrono::milliseconds(1);
+
+// Folders of PyTorch whose code waits for threads without Python, which compute; and those of them
+// whose code waits for processes that it has started.
+constexpr std::array<std::string_view, 4> kAwaiting = {"/torch/autograd/", "/torch/distributed/",
+                                                       "/torch/futures/", "/torch/jit/"};
+constexpr std::array<std::string_view, 2> kLaunching = {"/torch/distributed/launcher/",
+                                                        "/torch/distributed/elastic/"};
+// Functions in which a thread waits for a lock of this thread, before it begins an iteration.
+constexpr std::string_view kOurs = "/jupyter_gpushare/client/";
+constexpr std::array<std::string_view, 2> kDoors = {"_begin_iteration", "_is_ours"};
+
+std::string text(const py::object& code, const char* name) {
+  return py::cast<std::string>(code.attr(name));
+}
+
+bool has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+bool awaits_computation(const py::object& code) {
+  const std::string file = text(code, "co_filename");
+  const auto lies_in = [&](std::string_view folder) { return has(file, folder); };
+  return std::ranges::any_of(kAwaiting, lies_in) && std::ranges::none_of(kLaunching, lies_in);
+}
+
+bool waits_at_door(const Stack& stack) {
+  if (stack.code.empty()) return false;
+  const auto& innermost = stack.code.front();
+  return std::ranges::find(kDoors, text(innermost, "co_name")) != kDoors.end() &&
+         has(text(innermost, "co_filename"), kOurs);
+}
+
+#ifdef __linux__
+// The GIL keeps the thread from its end. The clock of a thread has the thread's number in it.
+bool sleeps(unsigned long thread) {
+  clockid_t clock = 0;
+  if (pthread_getcpuclockid(static_cast<pthread_t>(thread), &clock) != 0) return false;
+  const int number = ~(clock >> 3);
+  std::ifstream file("/proc/self/task/" + std::to_string(number) + "/stat");
+  const std::string line{std::istreambuf_iterator<char>(file), {}};
+  const size_t name_end = line.rfind(')');
+  return name_end != std::string::npos && line.compare(name_end, 4, ") S ") == 0;
+}
+#else
+bool sleeps(unsigned long) { return false; }
+#endif
+
+bool waits(const Stack& stack) {
+  return sleeps(stack.thread) &&
+         (waits_at_door(stack) || std::ranges::none_of(stack.code, awaits_computation));
+}
+
+bool others_wait_now() {
+  const unsigned long here = PyThread_get_thread_ident();
+  return std::ranges::all_of(
+      stacks(), [&](const Stack& stack) { return stack.thread == here || waits(stack); });
+}
+
+}  // namespace
+
+bool others_wait() {
+  for (int look = 1; look <= kLooks; ++look) {
+    if (!others_wait_now()) return false;
+    if (look < kLooks) std::this_thread::sleep_for(kBetweenLooks);
+  }
+  return true;
+}
+
+}  // namespace gpushare

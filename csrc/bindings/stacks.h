@@ -1,0 +1,24 @@
+#pragma once
+#include <pybind11/pybind11.h>
+
+#include <vector>
+
+namespace gpushare {
+
+// The code on the stack of a thread, the innermost first.
+struct Stack {
+  unsigned long thread;  // as Python identifies it
+  std::vector<pybind11::object> code;
+};
+
+// The stacks of all threads of Python.
+//
+// CPython 3.11 and before makes frame objects on demand, also while it has the lock of its list of
+// threads (python/cpython#106883). A garbage collection that begins meanwhile may run code that
+// waits for the GIL, which another thread has that waits for this lock: the process stands still
+// for ever. And a thread that returns from a frame with further references has to move it, which is
+// the probable cause of a crash of CPython 3.11. So no collection begins here, the GIL is kept, and
+// no frame is referred to afterwards.
+std::vector<Stack> stacks();
+
+}  // namespace gpushare
