@@ -158,14 +158,13 @@ class Keeper:
             self._next_try = time.monotonic() + NO_ROOM_RETRY_SECONDS
 
     def _is_due(self) -> bool:
-        """Whether the turn is wanted, and no iteration is open any more."""
-        memory = self._owner.memory
-        is_wanted = self._turn.asked or self._link.connected().has_news()
-        if not is_wanted or (memory.survivors() and not memory.moves_aside):
+        """Whether the turn is wanted, no iteration is open any more, and survivors may move."""
+        if not (self._turn.asked or self._link.connected().has_news()):
             return False
         if self._owner.inside:
             self._owner.close_if_idle()
-        return not self._owner.inside
+        memory = self._owner.memory
+        return not self._owner.inside and (not memory.survivors() or memory.may_move())
 
 
 _kept: set[Keeper] = set()  # the keepers with a running thread

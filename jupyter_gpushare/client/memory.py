@@ -38,7 +38,6 @@ class Memory(Protocol):
 
     how: str  # one sentence for people
     has_news: bool  # the demand has to be reported at once
-    moves_aside: bool  # `evacuate` may run while other threads use survivors of the lane
     is_torn: bool  # another thread ended the iteration, whose own may still use the lane
 
     @property
@@ -133,7 +132,6 @@ class WholeProcess:
     why_not_squeezed = squeeze_progress = ""
     how_squeezed = "this begins once PyTorch trains on the device `host`"
     has_news = False
-    moves_aside = True
     is_torn = False
 
     def begin(self) -> None: ...

@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import NamedTuple
 
@@ -55,18 +55,17 @@ class Activity:
         self._rest = Rest(lambda: _processor_seconds(thread))
         self._rest_of_all = Rest(time.process_time)
 
-    def may_compute(self, has_tensors: Callable[[], bool], may_move: bool) -> bool:
+    def may_compute(self, has_tensors: Callable[[], bool], may_move: Callable[[], bool]) -> bool:
         """Return whether the thread may compute in the iteration. `has_tensors` returns whether
-        tensors of that iteration are alive, and `may_move` says that they may leave the lane.
+        tensors of that iteration are alive, and `may_move` whether they may leave the lane.
 
         The thread computes no more if it has ended, or has returned to the loop of its pool or
         server: then no user code is on its stack. But an event loop may have suspended user code,
         which will continue with its tensors, and so will a thread that waits, as for another
-        thread. If no tensors are alive, no backward follows. If they are, the thread has to rest,
-        and no other one may be at work with them.
+        thread. If no tensors are alive, no backward follows. If they are, all threads have to
+        rest: any of them may be at work with these tensors.
         """
-        others = stacks()
-        files = [code.co_filename for code in others.pop(self._thread, [])]
+        files = [code.co_filename for code in stacks().get(self._thread, [])]
         if any(_computes(file) for file in files):
             return True
         if all(_runs_others(file) for file in files) and not any(map(_is_event_loop, files)):
@@ -74,7 +73,7 @@ class Activity:
         rests, all_rest = self._rest.is_seen(), self._rest_of_all.is_seen()
         if not has_tensors():
             return not (rests or _runs_others(files[0]))
-        return not (may_move and rests and (all_rest or not _any_computes(others.values())))
+        return not (all_rest and may_move())
 
 
 class FrameId(NamedTuple):
@@ -105,10 +104,6 @@ def _processor_seconds(thread: int) -> float:
     if sys.platform != "linux":
         return time.monotonic()
     return time.clock_gettime(time.pthread_getcpuclockid(thread))
-
-
-def _any_computes(threads: Iterable[list[CodeType]]) -> bool:
-    return any(_computes(code.co_filename) for codes in threads for code in codes)
 
 
 @functools.cache

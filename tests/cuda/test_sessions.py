@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .conftest import TRAININGS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -46,6 +48,26 @@ def test_nothing_moves_that_another_thread_may_be_writing(lazy: str, start: Star
     assert other.answer() == 24
     assert said["inside"] > 0
     assert said["wrong"] == 0
+
+
+@modes
+@pytest.mark.parametrize("way", ["two_models", "same_weights", "evaluations", "short_threads"])
+def test_threads_compute_what_they_compute_without_sharing(
+    way: str, lazy: str, start: Start, run: Run
+) -> None:
+    other = start(PROGRAM, "overwrites", 24, FAKE_CUDA_LAZY=lazy)
+    assert other.says() == "inside"
+    process = start(TRAININGS, "in_threads", way, 20, True, FAKE_CUDA_LAZY=lazy)
+    other.go_on()
+    assert process.answer() == run(TRAININGS, "in_threads", way, 20, False)
+    assert other.answer() == 24
+
+
+def test_a_script_has_its_turns_while_an_output_lives_in_the_notebook_that_waits_for_it(
+    start: Start, run: Run
+) -> None:
+    said = start(TRAININGS, "waits_for_a_script", True).answer()
+    assert said == run(TRAININGS, "waits_for_a_script", False)
 
 
 def test_on_a_small_gpu_no_notebook_is_out_of_memory_because_of_its_neighbours(
@@ -94,7 +116,7 @@ def test_persistent_is_what_the_device_loses(run: Run) -> None:
         ("keeps_one", [True, 12]),
         ("keeps_the_last", [50]),
         ("waits_for_a_lane", []),
-        ("ends_in_another_thread", []),
+        ("ends_in_another_thread", [False]),
         ("trains_long", ["cnn", 10]),  # its model was made before sharing was on
         ("multiplies_first_inside", [16]),
     ],
@@ -112,9 +134,11 @@ def test_expandable_segments_are_counted(run: Run) -> None:
     assert said["lost"] <= 1.05 * said["persistent"], said
 
 
-def test_a_thread_that_does_not_compute_moves_nothing(run: Run) -> None:
-    """The one that computes may be using it: there is no iteration that it could be in."""
-    assert run(PROGRAM, "ends_in_another_thread")["stayed"]
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_what_persists_moves_at_the_end_of_a_turn_unless_another_thread_computes(
+    is_busy: bool, run: Run
+) -> None:
+    assert run(PROGRAM, "ends_in_another_thread", is_busy)["stayed"] == is_busy
 
 
 @pytest.mark.parametrize("model", ["cnn", "transformer"])

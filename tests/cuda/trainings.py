@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import select
+import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import torch
@@ -48,13 +52,26 @@ class Training:
         self._losses: list[str] = []
 
     def run(self, count: int) -> None:
-        x, y = self._batch
         for _ in range(count):
-            self._optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(self._model(x), y)
-            loss.backward()
-            self._optimizer.step()
-            self._losses.append(loss.item().hex())
+            self.descend(self.loss())
+
+    def loss(self) -> torch.Tensor:
+        x, y = self._batch
+        self._optimizer.zero_grad()
+        return nn.functional.cross_entropy(self._model(x), y)
+
+    def descend(self, loss: torch.Tensor) -> None:
+        loss.backward()
+        self._optimizer.step()
+        self._losses.append(loss.item().hex())
+
+    def evaluate(self) -> Any:
+        with torch.no_grad():
+            return self._model(self._batch[0]).tolist()
+
+    def share_weights(self, other: Training) -> None:
+        for ours, theirs in zip(self._net.parameters(), other._net.parameters(), strict=True):
+            ours.data = theirs.data
 
     def result(self) -> dict[str, Any]:
         digest = hashlib.sha256()
@@ -92,6 +109,89 @@ def gang(name: str, width: int) -> dict[str, Any]:
     with gpushare.session(name=name, device="auto", devices=2):
         say("opened")
         return trained(Training(width, lambda made: [say(line) for line in stops], on_all=True))
+
+
+# --- threads
+
+
+def waits_for_a_script(is_shared: bool) -> dict[str, Any]:
+    """Between a forward and its backward the thread waits for a script that has the lane, too."""
+    inside: list[bool] = []
+    script = [sys.executable, str(Path(__file__).with_name("sessions.py")), "overwrites", "[3]"]
+    with gpushare.session(name="waits", device="cuda:0") if is_shared else nullcontext():
+        training = Training(32, lambda made: inside.append(is_inside(made)))
+        training.run(20)
+        loss = training.loss()
+        if is_shared:
+            assert inside[-1], "the output is not in the lane"
+            subprocess.run(script, input=b"\n", stdout=subprocess.DEVNULL, check=True)
+        training.descend(loss)
+        return training.result()
+
+
+def two_models(count: int) -> list[dict[str, Any]]:
+    trainings = [Training(32), Training(24)]
+    together(*(lambda training=training: training.run(count) for training in trainings))
+    return [training.result() for training in trainings]
+
+
+def same_weights(count: int) -> bool:
+    """As in Hogwild. The results differ from run to run; those of overwritten memory are NaN."""
+    trainings = [Training(32), Training(32)]
+    trainings[0].share_weights(trainings[1])
+    together(*(lambda training=training: training.run(count) for training in trainings))
+    return "nan" not in repr([training.evaluate() for training in trainings])
+
+
+def evaluations(count: int) -> dict[str, Any]:
+    """As a server in a thread answers, while another thread trains."""
+    training, served = Training(32), Training(48)
+    expected, wrong, is_over = served.evaluate(), 0, Event()
+
+    def train() -> None:
+        training.run(count)
+        is_over.set()
+
+    def answer() -> None:
+        nonlocal wrong
+        while not is_over.is_set():
+            wrong += served.evaluate() != expected
+
+    together(train, answer)
+    return {"wrong": wrong, **training.result()}
+
+
+def short_threads(count: int) -> dict[str, Any]:
+    """Each iteration starts a thread that computes with its activations until the next one."""
+    threads: list[Thread] = []
+    sums: list[float] = []
+
+    def look(made: torch.Tensor) -> None:
+        threads.append(Thread(target=lambda: sums.append(summed(made.detach()))))
+        threads[-1].start()
+
+    training = Training(32, look)
+    for _ in range(count):
+        training.run(1)
+        threads[-1].join()
+    return {"sums": sums, **training.result()}
+
+
+def summed(made: torch.Tensor) -> float:
+    return sum(float((made * factor).sum()) for factor in range(40))
+
+
+def together(*work: Callable[[], None]) -> None:
+    threads = [Thread(target=each) for each in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def in_threads(way: str, count: int, is_shared: bool) -> Any:
+    with gpushare.session(name=way, device="cuda:0") if is_shared else nullcontext():
+        return globals()[way](count)
 
 
 def trained(training: Training) -> dict[str, Any]:

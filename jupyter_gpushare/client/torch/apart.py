@@ -9,7 +9,6 @@ iteration begins out of that one. Import this after torch.
 from __future__ import annotations
 
 import contextlib
-from threading import get_ident
 from typing import Any
 
 import torch
@@ -32,7 +31,6 @@ class Apart:
         self._packed: Any = None  # of what persists, while no iteration has begun
         self._makes_all = False  # CUDA was not in use when the open iteration began
         self._places: list[range] = []  # addresses of segments that iterations have left
-        self._thread = 0  # of the last iteration
 
     def begin(self) -> None:
         self.settle()
@@ -53,16 +51,14 @@ class Apart:
         elif self._makes_all and torch.cuda.is_initialized():
             self._note_places(torch.cuda.memory_snapshot())
         self._makes_all = False
-        self._thread = get_ident()
 
     def pack(self) -> None:
         """Move what persists of the last iteration to where it takes the least, since the turn
-        ends. Gradients are there as well, which are gone when the next iteration begins. Another
-        thread moves nothing: that of the iteration may be computing with it."""
+        ends. Gradients are there as well, which are gone when the next iteration begins."""
         if self._left is None and not self._places:
             return
         self._give_up_pools()
-        if self._places and self._thread == get_ident():
+        if self._places:
             packed = pools.new(self._index)
             with torch.cuda.use_mem_pool(packed, self._index):
                 self._move()

@@ -69,8 +69,7 @@ class Memory(Protocol):
 
     def survivors(self) -> int: ...
 
-    @property
-    def moves_aside(self) -> bool: ...
+    def may_move(self) -> bool: ...
 
     @property
     def seconds_to_move(self) -> float: ...
@@ -192,9 +191,9 @@ class Boundaries:
         with self._entering:
             if self._inside and self._is_done:
                 self._end()  # only its zero_grad is to come
-            self._close_if_left(self._memory.moves_aside and not _is_in_group())
+            self._close_if_left(lambda: not _is_in_group() and self._memory.may_move())
 
-    def _close_if_left(self, may_move: bool = False) -> None:
+    def _close_if_left(self, may_move: Callable[[], bool] = lambda: False) -> None:
         """Close the iteration if its thread has ended, or does something else, without a
         boundary."""
         if not self._inside:

@@ -63,8 +63,7 @@ class PooledLane:
     memory back at the end of each turn.
     """
 
-    moves_aside = False  # memory that a GPU kernel uses meanwhile would be lost
-    seconds_to_move = 0.005  # a look at what is alive, new segments, and copies
+    seconds_to_move = 0.007  # looks at other threads and at what is alive, new segments, and copies
 
     def __init__(self, index: int, capacity: int) -> None:
         import torch
@@ -266,6 +265,9 @@ class PooledLane:
         Freed memory that a stream of the GPU still uses counts as well.
         """
         return _core.CudaLane.trimmed() + sum(size for _, size in self._living())
+
+    def may_move(self) -> bool:
+        return _core.others_wait()  # what a GPU kernel writes meanwhile would be lost
 
     def evacuate(self) -> None:
         """Empty the lane, and let PyTorch give back its cached memory of iterations outside of it.

@@ -33,7 +33,6 @@ class HostLane:
 
     learns = False
     seconds_to_move = 0.0  # a few pages of main memory are moved at once
-    moves_aside = True  # a write to pages that move waits: csrc/memory/host/fault_net.h
 
     def __init__(self, page_directory: Callable[[], str] = str) -> None:
         """`page_directory` returns where to what has to leave a shared lane in the middle of an

@@ -14,7 +14,6 @@ class Lane(Protocol):
     """This process's part of a lane, of any device."""
 
     is_open: bool  # iterations may use it
-    moves_aside: bool  # `evacuate` may run while other threads use its survivors
     inside: bool  # an iteration uses it
     # What survives an iteration takes this long to move out of the lane, where it is little.
     seconds_to_move: float
@@ -47,6 +46,10 @@ class Lane(Protocol):
     def survivors(self) -> int:
         """Return the bytes that are alive in the lane."""
 
+    def may_move(self) -> bool:
+        """Return whether survivors may leave the lane now: whether no other thread computes, or it
+        does not matter."""
+
     def evacuate(self) -> None:
         """Empty the lane of this process's memory, and free what iterations used outside of it.
         What another thread may be using stays.
@@ -59,7 +62,6 @@ class NoLane:
     """The version for iterations that cannot have memory of a lane."""
 
     is_open = inside = learns = False
-    moves_aside = True
     seconds_to_move = 0.0
 
     def use(
@@ -81,6 +83,9 @@ class NoLane:
 
     def survivors(self) -> int:
         return 0
+
+    def may_move(self) -> bool:
+        return True
 
     def evacuate(self) -> None: ...
 

@@ -60,7 +60,6 @@ class Memory:
         self.squeeze = _squeeze(self._counter, page_directory, tell, quotas)
         self.has_news = False  # the demand is known now, or is larger than reported
         self.how = self._counter.how
-        self.moves_aside = self.lane.moves_aside
         self.seconds_to_move = self.lane.seconds_to_move
         self.live = self._counter.live  # bytes in use now
         self.of_thread = self._counter.of_thread  # bytes, those of this thread alone
@@ -256,7 +255,7 @@ class Memory:
 
     def may_move(self) -> bool:
         """Return whether survivors may move out of the lane now, since no other thread computes."""
-        return self.moves_aside or _core.others_wait()
+        return self.lane.may_move()
 
     def evacuate(self) -> None:
         """Wait for this process's work on the device, and move survivors of the lane to private
