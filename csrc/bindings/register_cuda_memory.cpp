@@ -1,6 +1,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -41,9 +42,12 @@ bool has_finished() {
 
 // They call no code in Python, which could give the GIL away.
 bool renew(const py::list& storages) {
-  if (!others_wait() || !has_finished()) return false;
+  const bool on_gpu = std::ranges::any_of(storages, [](const auto& storage) {
+    return py::cast<std::string>(storage.attr("device").attr("type")) == "cuda";
+  });
+  if (!others_wait() || (on_gpu && !has_finished())) return false;
   for (const auto& storage : storages) storage.attr("resize_")(storage.attr("nbytes")());
-  return has_finished();  // the copies read the old memory
+  return !on_gpu || has_finished();  // the copies read the old memory
 }
 
 bool promote() {

@@ -467,6 +467,7 @@ def beside_a_thread(count: int) -> dict[str, int]:
         thread.start()
         for _ in gpushare.iterations(range(count)):
             step(24)
+            time.sleep(0.02)  # the other thread allocates
         is_over.set()
         thread.join()
     return {"wrong": wrong, "inside": inside}

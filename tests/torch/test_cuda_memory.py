@@ -36,7 +36,7 @@ def test_storages_move_with_all_that_shares_them_and_nothing_else_does() -> None
     bits = {tensor: tensor.detach().clone() for tensor in tensors}
     bias = model.bias.data_ptr()
     addresses = {tensor.untyped_storage().data_ptr() for tensor in tensors}
-    assert move_storages(addresses.__contains__) == 2
+    assert move_storages(addresses.__contains__)
     for tensor in tensors:
         assert tensor.data_ptr() != before[tensor]
         assert torch.equal(tensor, bits[tensor])
@@ -49,7 +49,9 @@ def test_a_backward_pass_follows_storages_that_moved_since_its_forward_pass() ->
     hidden = weight.exp()
     loss = (hidden * hidden).sum()
     moving = {hidden.untyped_storage().data_ptr(), weight.untyped_storage().data_ptr()}
-    assert move_storages(moving.__contains__) == 2
+    before = hidden.data_ptr()
+    assert move_storages(moving.__contains__)
+    assert hidden.data_ptr() != before
     loss.backward()
     assert torch.equal(weight.grad, 2 * hidden * hidden)
 
@@ -67,7 +69,7 @@ def test_a_look_for_storages_ends_in_the_generation_that_has_them() -> None:
         return address in left
 
     before = old.data_ptr()
-    assert move_storages(is_to_move, lambda: True) == 1
+    assert move_storages(is_to_move, lambda: True)
     assert old.data_ptr() == before
-    assert move_storages(is_to_move) == 1
+    assert move_storages(is_to_move)
     assert old.data_ptr() != before

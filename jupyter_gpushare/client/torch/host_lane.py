@@ -144,6 +144,9 @@ class HostLane:
     def survivors(self) -> int:
         return _core.Lane.survivors()
 
+    def may_move(self) -> bool:
+        return True  # a write to pages that move waits: csrc/memory/host/fault_net.h
+
     def evacuate(self) -> None:
         """Remove the memory of iterations from the lane and libc's heap: the next session needs the
         room. After iterations outside of the lane this takes 10 to 50 ms."""
