@@ -995,9 +995,10 @@ def stacks() -> dict[int, list[CodeType]]:
     """Return the code on the stack of each thread, the innermost first, by the thread's identifier.
     Nothing else runs meanwhile, no garbage collection either, and no frame is kept alive."""
 
-def others_wait() -> bool:
+def others_wait(milliseconds: int = 0) -> bool:
     """Whether all other threads of Python wait, so that none computes. Until this thread gives the
-    GIL away, none begins to. It is False off Linux."""
+    GIL away, none begins to. For a thread that runs, this waits that long. It is False off
+    Linux."""
 
 def keeps_interrupts(callback: Callable[..., object]) -> Callable[..., None]:
     """Return what calls the callback, where Python ignores its exceptions. If an interrupt comes

@@ -21,7 +21,7 @@ namespace gpushare {
 namespace {
 
 // A thread inside of PyTorch sleeps for a moment where it waits for a lock of another one.
-constexpr int kLooks = 3;
+constexpr int kQuietLooks = 3;
 constexpr auto kBetweenLooks = std::chrono::milliseconds(1);
 
 // Folders of PyTorch whose code waits for threads without Python, which compute; and those of them
@@ -70,25 +70,33 @@ bool sleeps(unsigned long thread) {
 bool sleeps(unsigned long) { return false; }
 #endif
 
-bool waits(const Stack& stack) {
-  return sleeps(stack.thread) &&
-         (waits_at_door(stack) || std::ranges::none_of(stack.code, awaits_computation));
-}
+enum class Seen { kAllWait, kOneRuns, kOneComputes };
 
-bool others_wait_now() {
+Seen look() {
   const unsigned long here = PyThread_get_thread_ident();
-  return std::ranges::all_of(
-      stacks(), [&](const Stack& stack) { return stack.thread == here || waits(stack); });
+  Seen seen = Seen::kAllWait;
+  for (const Stack& stack : stacks()) {
+    if (stack.thread == here) continue;
+    if (!waits_at_door(stack) && std::ranges::any_of(stack.code, awaits_computation)) {
+      return Seen::kOneComputes;
+    }
+    if (!sleeps(stack.thread)) seen = Seen::kOneRuns;
+  }
+  return seen;
 }
 
 }  // namespace
 
-bool others_wait() {
-  for (int look = 1; look <= kLooks; ++look) {
-    if (!others_wait_now()) return false;
-    if (look < kLooks) std::this_thread::sleep_for(kBetweenLooks);
+bool others_wait(int milliseconds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+  for (int quiet = 0;;) {
+    const Seen seen = look();
+    quiet = seen == Seen::kAllWait ? quiet + 1 : 0;
+    if (quiet == kQuietLooks) return true;
+    if (seen == Seen::kOneComputes) return false;
+    if (seen == Seen::kOneRuns && std::chrono::steady_clock::now() >= end) return false;
+    std::this_thread::sleep_for(kBetweenLooks);
   }
-  return true;
 }
 
 }  // namespace gpushare

@@ -36,6 +36,8 @@ void trim(const std::vector<AddressAndBytes>& living) {
   cuda_lane().trim(extents);
 }
 
+constexpr int kOthersMilliseconds = 20;
+
 bool has_finished() {
   return cuda_memory().open().empty() && cuda_memory().device().synchronize() == kCudaSuccess;
 }
@@ -45,13 +47,13 @@ bool renew(const py::list& storages) {
   const bool on_gpu = std::ranges::any_of(storages, [](const auto& storage) {
     return py::cast<std::string>(storage.attr("device").attr("type")) == "cuda";
   });
-  if (!others_wait() || (on_gpu && !has_finished())) return false;
+  if (!others_wait(kOthersMilliseconds) || (on_gpu && !has_finished())) return false;
   for (const auto& storage : storages) storage.attr("resize_")(storage.attr("nbytes")());
   return !on_gpu || has_finished();  // the copies read the old memory
 }
 
 bool promote() {
-  if (!others_wait() || !has_finished()) return false;
+  if (!others_wait(kOthersMilliseconds) || !has_finished()) return false;
   cuda_lane().promote();
   return true;
 }

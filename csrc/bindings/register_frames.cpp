@@ -24,7 +24,7 @@ py::dict stacks_by_thread() {
 
 void register_frames(py::module_& module) {
   module.def("stacks", &stacks_by_thread);
-  module.def("others_wait", &others_wait);
+  module.def("others_wait", &others_wait, py::arg("milliseconds") = 0);
 }
 
 }  // namespace gpushare

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
+import select
 import sys
 import tempfile
 import threading
@@ -145,7 +147,13 @@ def ends_in_another_thread(is_busy: bool) -> dict[str, Any]:
         kept = memory(4, 7)
         opened.memory.end()
         address = kept.data_ptr()
-        thread = threading.Thread(target=opened.memory.evacuate)
+
+        def evacuate() -> None:
+            while is_busy and _core.others_wait():
+                pass  # the thread has not begun to compute
+            opened.memory.evacuate()
+
+        thread = threading.Thread(target=evacuate)
         thread.start()
         if is_busy:
             hashlib.pbkdf2_hmac("sha256", b"", b"", 5_000_000)
@@ -436,6 +444,7 @@ def neighbour(name: str, value: int, count: int) -> dict[str, Any]:
     kept: list[tuple[int, torch.Tensor]] = []
     inside = 0
     with session(name):
+        say("ready")
         weights = memory(12, value)
         for number in gpushare.iterations(range(count)):
             a, b = memory(24, value + 1), memory(12, value + 2)
@@ -449,21 +458,24 @@ def neighbour(name: str, value: int, count: int) -> dict[str, Any]:
 
 
 def beside_a_thread(count: int) -> dict[str, int]:
-    """Another thread writes and reads its tensors while this one comes to boundaries: how many of
-    them were in the lane, and how often it read something else."""
+    """Another thread counts in its tensors while this one comes to boundaries: how many of them
+    were in the lane, and how many have lost a count."""
     wrong = inside = 0
     is_over = threading.Event()
 
-    def writes() -> None:
+    def count_up() -> None:
         nonlocal wrong, inside
         while not is_over.is_set():
-            made = memory(8)
+            made = memory(8, 0)
             inside += is_inside(made)
-            wrong += sum(not is_all(made.fill_(value), value) for value in range(20))
+            for _ in range(10):
+                made.add_(1)
+            wrong += not is_all(made, 10)
 
     with session("ada"):
         learn()
-        thread = threading.Thread(target=writes)
+        say("ready")
+        thread = threading.Thread(target=count_up)
         thread.start()
         for _ in gpushare.iterations(range(count)):
             step(24)
@@ -492,14 +504,17 @@ def crowded(name: str, value: int, count: int) -> dict[str, Any]:
         return {"trouble": "", "inside": inside, "wrong": wrong, **held(opened)}
 
 
-def overwrites(count: int) -> int:
-    """All of the lane is 0xFF in each of its turns; how many there were."""
+def overwrites(least: int) -> int:
+    """All of the lane is 0xFF in each of its turns, until the test lets it end; how many there
+    were."""
     with session("neighbour"):
         learn(1, lambda: step(50))
         say("inside")
-        for _ in gpushare.iterations(range(count)):
+        for number in gpushare.iterations(itertools.count(1)):
             memory(50, 0xFF)
-    return count
+            if number >= least and select.select([sys.stdin], [], [], 0)[0]:
+                return number
+    raise AssertionError("unreachable")
 
 
 if __name__ == "__main__":

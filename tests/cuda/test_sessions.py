@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,27 +25,30 @@ def is_within(value: float, wanted: float, share: float = 0.05) -> bool:
     return abs(value - wanted) <= share * wanted
 
 
+def beside_overwrites(start: Start, lazy: str, *words: Any) -> Any:
+    """What a process answers whose neighbour overwrites the lane in all turns, and gets some."""
+    other = start(PROGRAM, "overwrites", 1, FAKE_CUDA_LAZY=lazy)
+    assert other.says() == "inside"
+    process = start(*words, FAKE_CUDA_LAZY=lazy)
+    assert process.says() == "ready"
+    other.go_on()
+    process.go_on()
+    said = process.answer()
+    other.go_on()
+    assert other.answer() > 10
+    return said
+
+
 @modes
 def test_a_neighbour_that_overwrites_the_lane_changes_nothing(lazy: str, start: Start) -> None:
-    other = start(PROGRAM, "overwrites", 24, FAKE_CUDA_LAZY=lazy)
-    assert other.says() == "inside"
-    process = start(PROGRAM, "neighbour", "ada", 10, 24, FAKE_CUDA_LAZY=lazy)
-    other.go_on()
-    said = process.answer()
-    assert other.answer() == 24
+    said = beside_overwrites(start, lazy, PROGRAM, "neighbour", "ada", 10, 24)
     assert said["wrong"] == []
     assert said["inside"] > 0
 
 
 @modes
 def test_nothing_moves_that_another_thread_may_be_writing(lazy: str, start: Start) -> None:
-    """The other notebook gets its turns all the same."""
-    other = start(PROGRAM, "overwrites", 24, FAKE_CUDA_LAZY=lazy)
-    assert other.says() == "inside"
-    process = start(PROGRAM, "beside_a_thread", 40, FAKE_CUDA_LAZY=lazy)
-    other.go_on()
-    said = process.answer()
-    assert other.answer() == 24
+    said = beside_overwrites(start, lazy, PROGRAM, "beside_a_thread", 150)
     assert said["inside"] > 0
     assert said["wrong"] == 0
 
@@ -55,12 +58,8 @@ def test_nothing_moves_that_another_thread_may_be_writing(lazy: str, start: Star
 def test_threads_compute_what_they_compute_without_sharing(
     way: str, lazy: str, start: Start, run: Run
 ) -> None:
-    other = start(PROGRAM, "overwrites", 24, FAKE_CUDA_LAZY=lazy)
-    assert other.says() == "inside"
-    process = start(TRAININGS, "in_threads", way, 20, True, FAKE_CUDA_LAZY=lazy)
-    other.go_on()
-    assert process.answer() == run(TRAININGS, "in_threads", way, 20, False)
-    assert other.answer() == 24
+    said = beside_overwrites(start, lazy, TRAININGS, "in_threads", way, 20, True)
+    assert said == run(TRAININGS, "in_threads", way, 20, False)
 
 
 def test_a_script_has_its_turns_while_an_output_lives_in_the_notebook_that_waits_for_it(

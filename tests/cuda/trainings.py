@@ -191,6 +191,7 @@ def together(*work: Callable[[], None]) -> None:
 
 def in_threads(way: str, count: int, is_shared: bool) -> Any:
     with gpushare.session(name=way, device="cuda:0") if is_shared else nullcontext():
+        say("ready")
         return globals()[way](count)
 
 
