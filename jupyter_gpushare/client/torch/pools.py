@@ -83,17 +83,20 @@ def move_storages(
     All views, gradients and tensors saved by autograd share the storage, so they move with it. What
     an iteration has made is mostly young: a look at all objects takes tens of milliseconds.
     """
+    moved: set[int] = set()  # one may come to the address of another that has moved
     with torch._C.DisableTorchFunctionSubclass():
         for generation in (0, 1, None):
             found = {
                 storage._cdata: storage
                 for tensor in tensors(torch.Tensor, generation)
                 if (storage := storage_of(tensor)) is not None
+                and storage._cdata not in moved
                 and is_to_move(storage.data_ptr())
                 and not exports.is_exported(storage)
             }
             if found and not _core.CudaLane.renew(list(found.values())):
                 return False
+            moved |= found.keys()
             if is_done():
                 break
     return True
