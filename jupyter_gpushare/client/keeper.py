@@ -30,8 +30,8 @@ END_SECONDS = 2.0  # for which the end of a process waits for keepers
 
 
 class Keeper:
-    """The keeper of one link. While a cell runs, it leaves messages to the thread of the
-    iterations."""
+    """The keeper of one link. While an iteration runs, or a thread waits for a turn, the keeper
+    leaves messages to that thread."""
 
     def __init__(
         self, owner: Owner, link: Link, lane_use: LaneUse, turn: Turn, residency: Residency
@@ -119,7 +119,7 @@ class Keeper:
             woken.recv(64)
         elif events:
             self._residency.look_between_cells()
-        self._give_back_if_wanted()
+        self._look_between_iterations()
         return self._link.client is client
 
     def _look_milliseconds(self) -> int:
@@ -129,33 +129,39 @@ class Keeper:
         is_soon = self._residency.busy or self._turn.asked
         return IDLE_LOOK_MILLISECONDS if is_soon else HANG_UP_LOOK_MILLISECONDS
 
-    def _give_back_if_wanted(self) -> None:
-        """Give the turn back if it is wanted and no iteration is open that would come to a
-        boundary. This does not wait for locks: a thread that has one begins an iteration, or ends
-        one and looks itself."""
-        if not self._turn.holding or time.monotonic() < self._next_try:
+    def _look_between_iterations(self) -> None:
+        """Take messages, and give the turn back if it is wanted, where no thread of an iteration
+        does: user code may do something else for minutes. This does not wait for locks: a thread
+        that has one begins an iteration, or ends one and looks itself."""
+        if self._residency.returning or time.monotonic() < self._next_try:
             return
         if self._owner.entering.acquire(blocking=False):
             try:
                 if self._link.lock.acquire(blocking=False):
                     try:
-                        self._give_back()
+                        self._look()
                     finally:
                         self._link.lock.release()
             finally:
                 self._owner.entering.release()
 
-    def _give_back(self) -> None:
+    def _look(self) -> None:
         self._turn.note_gone()
         try:
-            if self._is_due():
+            if self._turn.holding:
+                self._give_back_if_wanted()
+            elif not self._owner.inside:
                 self._turn.look()
-                if self._turn.asked is not None and self._turn.holding:
-                    self._turn.give_back()
         except (ConnectionLost, ProtocolError):
             self._link.drop()
         if self._turn.holding and self._lane_use.keeps_survivors:
             self._next_try = time.monotonic() + NO_ROOM_RETRY_SECONDS
+
+    def _give_back_if_wanted(self) -> None:
+        if self._is_due():
+            self._turn.look()
+            if self._turn.asked is not None and self._turn.holding:
+                self._turn.give_back()
 
     def _is_due(self) -> bool:
         """Whether the turn is wanted, no iteration is open any more, and survivors may move."""

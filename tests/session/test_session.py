@@ -176,6 +176,17 @@ def test_the_end_of_a_cell_reports_what_a_context_switch_left_unreported(
         assert sessions()["ours"].iterations == session.iterations > 1
 
 
+def test_a_script_that_does_something_else_hears_how_its_room_changes(
+    settings: Settings, opened: Callable[..., Session]
+) -> None:
+    session = opened("computes")
+    before = session.room
+    with Client.connect(settings) as other:
+        other.ask(m.Open(id="other", name="other", demand=m.Demand(1 << 28, 1, measured=True)))
+        until(lambda: session.room < before)
+    until(lambda: session.room == before)
+
+
 def test_the_keeper_is_quiet_about_a_connection_closed_before_it_looked(settings: Settings) -> None:
     session = Session(settings, name="brief")
     session._link.connect()  # without its keeper, whose part we play
