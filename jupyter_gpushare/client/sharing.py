@@ -155,7 +155,7 @@ def start(settings: Settings | None = None, **options: Any) -> Session:
     stop()
     session = Session(settings, **options)
     session.open()
-    _spare_the_cores(session.device)
+    spare_the_cores(session.device)
     hide_our_frames()
     _cells.assume()
     _sharing = _Sharing(session)
@@ -283,7 +283,7 @@ def _explicit() -> Iterator[_Sharing]:
             sharing.end_explicit()
 
 
-def _spare_the_cores(device: str) -> None:
+def spare_the_cores(device: str) -> None:
     """Let OpenMP's idle threads sleep: by default they spin on cores that another session uses.
 
     OpenMP reads this when torch loads it, so it helps if sharing is on before `import torch`. It

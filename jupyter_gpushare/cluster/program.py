@@ -16,7 +16,7 @@ from ..settings import Settings, cluster_directory, cluster_socket_path
 from ..wire.launch import checked, make_directory
 from .command import Ran
 from .engines.engine import Engine
-from .engines.local import LocalEngine, declared
+from .engines.local import Devices, LocalEngine, declared
 from .engines.slurm import SlurmEngine, options_in
 from .engines.timeout import EngineWithTimeout
 from .hands import Hands, words_of
@@ -63,7 +63,7 @@ def local(settings: Settings, hands: Hands) -> MakeEngine:
         raise InvalidValue(
             "the engine `local` runs jobs of one user: `cluster_as_user` is for the engine `slurm`"
         )
-    nodes = declared(settings.cluster_nodes or this_machine(settings))
+    nodes = declared(settings.cluster_nodes) if settings.cluster_nodes else this_machine(settings)
     return lambda cluster: LocalEngine(cluster, nodes)
 
 
@@ -145,7 +145,7 @@ def rules_of(settings: Settings) -> GangRules:
     )
 
 
-def this_machine(settings: Settings) -> str:
-    """Return the declaration of this machine, whose device `host` counts as one GPU."""
+def this_machine(settings: Settings) -> dict[str, Devices]:
+    """Return the GPUs of this machine; where it has none, its device `host`."""
     gpus = sum(device.name.startswith("cuda:") for device in find_all(settings))
-    return f"here={max(1, gpus)}"
+    return declared(f"here={gpus}") if gpus else {"here": Devices(["0"], is_host=True)}

@@ -16,12 +16,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from .._core import GangRules
-from ..errors import EngineUnavailable, InvalidValue, UnknownJob, cause
+from ..errors import DoesNotFit, EngineUnavailable, InvalidValue, UnknownJob, cause
 from ..wire.jobs import MOST_JOBS, OVER, Gpus, JobUses, LookAtUse
 from .acts import Acts, NotStarted
-from .engines.engine import PART, Capacity, Engine, Node, capacity, plain
+from .engines.engine import NO_GPU, PART, Capacity, Engine, Node, are_hosts, capacity, plain
 from .facts import Facts, facts_unread
-from .gangs import Line
+from .gangs import Line, wish_of
 from .generation import Progress
 from .hand import DirectoryLost
 from .hands import Hands
@@ -81,8 +81,16 @@ class Service:
             raise InvalidValue(f"an id of a job has 1 to 64 of a-z, 0-9 and '-', and not {id!r}")
         now = self._clock()
         job = Job(id=id, user=user, directory=directory, spec=spec, submitted=now)
-        self._queues.of(job).request(now, job)
+        self._request(now, job)
         return self._write(now, job, "submitted")
+
+    def _request(self, now: float, job: Job) -> None:
+        try:
+            self._queues.of(job).request(now, job)
+        except DoesNotFit:
+            if are_hosts(self.nodes):
+                raise DoesNotFit(f"a job of {wish_of(job)} never fits: {NO_GPU}") from None
+            raise
 
     def cancel(self, id: str) -> Job:
         """Of a job that is over, nothing is changed. Raises UnknownJob."""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ..format import duration, number_of_gpus
 from ..wire.jobs import ClusterView, JobView, NodeView
-from .engines.engine import Capacity, Node, plain
+from .engines.engine import NO_GPU, Capacity, Gpus, Node, are_hosts, plain
 from .gangs import Line, wish_of
 from .generation import Progress
 from .hands import has_all_rights
@@ -56,12 +56,13 @@ def place_in(line: Line, job: Job) -> tuple[int, int]:
 
 def node_views(nodes: Mapping[str, Node], jobs: list[Job]) -> list[NodeView]:
     ours = held(jobs)
-    return [
-        NodeView(
-            name, node.gpus, node.shards, node.used, ours.get(name, 0), node.alive, node.reason
-        )
-        for name, node in nodes.items()
-    ]
+    return [node_view(name, node, ours.get(name, 0)) for name, node in nodes.items()]
+
+
+def node_view(name: str, node: Node, ours: Gpus) -> NodeView:
+    if node.is_host:
+        return NodeView(name, 0, 0, 0, 0, node.alive, node.reason)
+    return NodeView(name, node.gpus, node.shards, node.used, ours, node.alive, node.reason)
 
 
 def job_view(service: Service, job: Job, line: Line, free: Capacity, now: float) -> JobView:
@@ -70,7 +71,7 @@ def job_view(service: Service, job: Job, line: Line, free: Capacity, now: float)
         id=job.id,
         user=job.user,
         state=job.state,
-        sentence=waits(job, line, free, service.refusal(job))
+        sentence=waits(job, line, free, are_hosts(service.nodes), service.refusal(job))
         if job.state == "queued"
         else sentence(job, told, now) + but(service.trouble(job)),
         position=line.positions.get(job.id),
@@ -122,7 +123,7 @@ def but(trouble: str) -> str:
     return f", but {trouble}" if trouble else ""
 
 
-def waits(job: Job, line: Line, free: Capacity, refusal: str) -> str:
+def waits(job: Job, line: Line, free: Capacity, is_on_host: bool, refusal: str) -> str:
     there = free.shared if job.spec.wants_part else free.whole
     position, count = line.positions.get(job.id, 0), len(line.positions)
     which = f", number {position} of {count} in line" if position and count > 1 else ""
@@ -131,6 +132,8 @@ def waits(job: Job, line: Line, free: Capacity, refusal: str) -> str:
     goes_on = "; it goes on where it was saved" if job.resume else ""
     which_are = " of GPUs with shards" if job.spec.wants_part else ""
     are_free = f"{there:g}{which_are} {'is' if there == 1 else 'are'} free"
+    if is_on_host:
+        return f"waits for the device host{which}; {NO_GPU}{kept}{refused}{goes_on}"
     return f"waits for {wish_of(job)}{which}; {are_free}{kept}{refused}{goes_on}"
 
 

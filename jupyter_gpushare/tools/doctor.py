@@ -10,7 +10,7 @@ import re
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -20,12 +20,14 @@ import msgspec
 from .._version import __version__
 from ..broker.admin import rulebook_file
 from ..client.jobs.connection import Cluster
+from ..cluster.engines.engine import NO_GPU, Node
 from ..cluster.hands import Hands, words_of
 from ..cluster.program import engine_of
 from ..errors import BrokerUnavailable, GpuShareError, NotPermitted
 from ..format import counted
 from ..settings import Settings, cluster_socket_path, socket_path
 from ..wire.client import Client
+from ..wire.jobs import NodeView
 
 if TYPE_CHECKING:
     from ..devices.nvml import Usage
@@ -242,22 +244,26 @@ def _jobs(settings: Settings) -> Iterator[Check]:
     from ..wire.launch import is_of_another_user
 
     is_slurm = settings.cluster_engine == "slurm"
+    nodes: Mapping[str, Node | NodeView]
     try:
         if settings.cluster_url or is_of_another_user(cluster_socket_path(settings)):
             with Cluster(settings) as cluster:
-                nodes = {node.name: (node.gpus, node.shards) for node in cluster.look().nodes}
+                nodes = {node.name: node for node in cluster.look().nodes}
         else:
             engine = engine_of(settings, Hands(words_of(settings.cluster_as_user)))("doctor")
-            nodes = {name: (node.gpus, node.shards) for name, node in engine.nodes().items()}
+            nodes = {**engine.nodes()}
     except GpuShareError as error:
         mend = "JUPYTER_GPUSHARE_CLUSTER_ENGINE=local runs jobs on this machine"
         yield Check("jobs", "problem", str(error) + (f": {mend}" if is_slurm else ""))
         return
-    gpus = sum(gpus for gpus, _ in nodes.values())
+    if NO_GPU in (node.reason for node in nodes.values()):
+        yield Check("jobs", "ok", f"{settings.cluster_engine}: {NO_GPU}")
+        return
+    gpus = sum(node.gpus for node in nodes.values())
     there = f"{settings.cluster_engine}: {counted(gpus, 'GPU')} of {counted(len(nodes), 'node')}"
     if not gpus:
         yield Check("jobs", "warning", f"{there}, so no job can start")
-    elif shared := [name for name, (_, shards) in nodes.items() if shards]:
+    elif shared := [name for name, node in nodes.items() if node.shards]:
         yield Check("jobs", "ok", f"{there}; {SHARED.format(', '.join(sorted(shared)))}")
     else:
         yield Check("jobs", "ok", there)

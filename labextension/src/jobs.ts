@@ -76,7 +76,8 @@ function trouble(sentence: string): Child {
 
 function nodeOf(node: INodeView, { trans }: IControls): INode {
   const others = Math.max(0, node.used - node.ours);
-  const said = node.alive
+  const hasGpus = node.alive && (node.gpus > 0 || !node.reason);
+  const said = hasGpus
     ? trans._n(
         '%2 of %1 GPU used',
         '%2 of %1 GPUs used',
@@ -89,7 +90,7 @@ function nodeOf(node: INodeView, { trans }: IControls): INode {
     'node',
     { key: node.name },
     div('span', 'userName', { title: node.name }, node.name),
-    node.alive ? strip(node.ours, others, node.gpus) : null,
+    hasGpus ? strip(node.ours, others, node.gpus) : null,
     div(
       'span',
       'figure',

@@ -131,14 +131,16 @@ describe('the section of jobs', () => {
     ]);
   });
 
-  it('draws a bar where a node has many GPUs, and none for one that is away', () => {
+  it('draws a bar where a node has many GPUs, and none for one that is away or has none', () => {
     show(cluster({ nodes: [{ ...node0, gpus: 512, used: 100, ours: 0 }] }));
     expect(node.querySelectorAll('.jp-GpuShare-gpus i')).toHaveLength(3);
     const away = { ...node0, alive: false, reason: 'drained by root' };
-    show(cluster({ nodes: [away] }));
+    const host = { ...node0, gpus: 0, used: 0, ours: 0, reason: 'has no GPU' };
+    show(cluster({ nodes: [away, host] }));
     expect(node.querySelectorAll('.jp-GpuShare-gpus i')).toHaveLength(0);
     expect(texts('.jp-GpuShare-node .jp-GpuShare-figure')).toEqual([
-      'drained by root'
+      'drained by root',
+      'has no GPU'
     ]);
   });
 

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -24,6 +25,7 @@ from jupyter_gpushare.client.jobs.job import Job, submit
 from jupyter_gpushare.cluster.engines.engine import Start
 from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
 from jupyter_gpushare.cluster.program import rules_of
+from jupyter_gpushare.devices.nvml import gpus
 from jupyter_gpushare.errors import DoesNotFit, InvalidValue, JobFailed
 from jupyter_gpushare.settings import Settings, as_environment, load
 from jupyter_gpushare.tools.cli import main
@@ -31,6 +33,7 @@ from jupyter_gpushare.wire import framing
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.jobs import ClusterView
 from jupyter_gpushare.wire.messages import Error, Hello
+from jupyter_gpushare.wire.snapshot import SessionView
 
 from ..conftest import end_broker
 from ..polling import until
@@ -75,6 +78,22 @@ with gpushare.session(name="job"), gpushare.turn():
     os.rename("pids.part", "pids")
     while not os.path.exists("may_end"):
         time.sleep(0.02)
+"""
+
+
+# A training that knows nothing of sharing; it tells its weights to the last bit.
+TRAINS = """
+import hashlib, sys, torch
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+optimizer = torch.optim.Adam(net.parameters())
+for number in range(int(sys.argv[1])):
+    optimizer.zero_grad()
+    net(torch.randn(8, 64)).square().mean().backward()
+    optimizer.step()
+weights = b"".join(each.detach().numpy().tobytes() for each in net.parameters())
+number: int = 0
+print(__name__, __file__ == sys.argv[0], __annotations__, hashlib.sha256(weights).hexdigest())
 """
 
 
@@ -346,6 +365,48 @@ def test_sessions_of_others_go_on_with_the_broker_of_a_job_that_is_over(
             with gpushare.turn():
                 assert session.holding
         assert pids_of_both(shared) == before
+
+
+@pytest.mark.system
+def test_a_training_takes_turns_with_notebooks_and_has_the_same_weights(
+    shared: Settings,
+    script: Scripts,
+    sessions: Callable[[], dict[str, SessionView]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = script(TRAINS)
+    with gpushare.session(shared, name="notebook"):
+        with gpushare.turn():
+            job = submit(path, "50", settings=shared)
+            name = f"job {job.id}"
+            until(lambda: name in sessions() and sessions()[name].state == "waiting")
+            assert main(["nodes"]) == 0
+            assert "2 sessions of notebooks and jobs on the devices of this" in capsys.readouterr().err
+            assert job.state == "running"
+        job.wait(60)
+    alone = subprocess.run([sys.executable, path, "50"], stdout=subprocess.PIPE, text=True)
+    assert job.log() == alone.stdout
+
+
+@pytest.mark.system
+def test_a_machine_without_a_gpu_says_so(
+    shared: Settings, script: Scripts, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if gpus():
+        pytest.skip("this machine has one")
+    here = replace(shared, cluster_nodes="")
+    job = submit(script(COUNTS), "1000", "0.05", settings=here)
+    runs(job)
+    no_gpu = "this machine has no GPU, and runs one job at a time on its device host"
+    waits = submit(script(COUNTS), "1", "0", settings=here)
+    assert waits.look().sentence == f"waits for the device host; {no_gpu}"
+    with pytest.raises(DoesNotFit, match=f"a job of 2 GPUs never fits: {no_gpu}"):
+        submit(script(COUNTS), gpus=2, settings=here)
+    with Cluster(here) as cluster:
+        (node,) = cluster.look().nodes
+    assert (node.name, node.gpus, node.used, node.ours, node.reason) == ("here", 0, 0, 0, no_gpu)
+    job.cancel()
+    waits.wait(60)
 
 
 @pytest.mark.system

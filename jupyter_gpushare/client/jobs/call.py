@@ -1,6 +1,7 @@
-"""``python -m jupyter_gpushare.client.jobs.call``: a job that is a function or a cell.
+"""``python -m jupyter_gpushare.client.jobs.call [SCRIPT ARGUMENTS]``: a rank of a job that is a
+script, a function or a cell. It takes turns with the notebooks of its node.
 
-Its files are in the directory of the job. What a function returns is written into that of the
+The files of a function or a cell are in the directory of the job. What a function returns is written into that of the
 generation, by the first rank: a generation that was given up leaves no result.
 """
 
@@ -10,14 +11,20 @@ import os
 import pickle
 import sys
 import types
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from . import rank
 from .pickled import CALL, CELL, NAMES, RESULT, dumped
 
 
-def main(environment: dict[str, str]) -> None:
+def main(environment: dict[str, str], script: Sequence[str]) -> None:
+    rank.share_from_import(environment)
     directory = Path(environment["GPUSHARE_JOB"])
+    if script:
+        run_script(script)
+        return
     if (directory / CELL).exists():
         run_cell(directory)
         return
@@ -27,13 +34,30 @@ def main(environment: dict[str, str]) -> None:
         keep(directory / f"g{environment['GPUSHARE_GENERATION']}", result)
 
 
+def run_script(words: Sequence[str]) -> None:
+    """Run it as `python SCRIPT ARGUMENTS` does."""
+    sys.argv = [*words]
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = str(Path(words[0]).parent.resolve())
+    run(Path(words[0]), new_main())
+
+
 def run_cell(directory: Path) -> None:
-    """As the module `__main__`, as it was in the notebook."""
-    path = directory / CELL
-    module = types.ModuleType("__main__")
-    sys.modules["__main__"] = module
-    vars(module).update(pickle.loads((directory / NAMES).read_bytes()), __file__=str(path))
-    exec(compile(path.read_text(), path, "exec"), vars(module))
+    """Run it with the names of the notebook that it reads."""
+    module = new_main()  # before they are read: objects of the notebook find their classes in it
+    vars(module).update(pickle.loads((directory / NAMES).read_bytes()))
+    run(directory / CELL, module)
+
+
+def new_main() -> types.ModuleType:
+    sys.modules["__main__"] = module = types.ModuleType("__main__")
+    return module
+
+
+def run(path: Path, module: types.ModuleType) -> None:
+    module.__file__ = str(path)
+    code = compile(path.read_bytes(), path, "exec", dont_inherit=True)  # no `annotations` of ours
+    exec(code, vars(module))
 
 
 def keep(generation: Path, result: Any) -> None:
@@ -44,4 +68,4 @@ def keep(generation: Path, result: Any) -> None:
 
 
 if __name__ == "__main__":
-    main({**os.environ})
+    main({**os.environ}, sys.argv[1:])

@@ -12,7 +12,7 @@ from ...format import size
 
 MOST_BYTES = 64 << 20
 CALL, CELL, NAMES, RESULT = "call.pkl", "cell.py", "names.pkl", "result.pkl"
-MODULE = "jupyter_gpushare.client.jobs.call"  # which runs these files
+MODULE = "jupyter_gpushare.client.jobs.call"  # which runs these files, or a script
 
 
 def of_function(function: Callable[..., Any], arguments: tuple[Any, ...]) -> dict[str, bytes]:

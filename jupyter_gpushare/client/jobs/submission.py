@@ -19,6 +19,7 @@ from ...format import size
 from ...settings import Settings, cluster_directory
 from ...wire.jobs import JOB_FILE, MOST_GPUS, Gpus, Submit, check_gpus
 from ...wire.launch import make_directory
+from .pickled import MODULE
 
 # The launcher gives these variables to a job itself.
 NOT_PASSED = re.compile(
@@ -75,7 +76,7 @@ def command_of(script: Path, arguments: Sequence[str]) -> list[str]:
     """Raises InvalidValue where there is no such script."""
     if not script.is_file():
         raise InvalidValue(f"there is no script {script}; a job is a file of Python")
-    return [sys.executable, str(script.absolute()), *arguments]
+    return [sys.executable, "-m", MODULE, str(script.absolute()), *arguments]
 
 
 def check(wanted: Wanted) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 NAME = re.compile(r"gs\.([a-z0-9-]+)\.([a-z0-9-]+)\.g([0-9]{1,18})")
+NO_GPU = "this machine has no GPU, and runs one job at a time on its device host"
 PART = re.compile(r"[a-z0-9-]{1,64}")  # a cluster or a job in such a name
 
 Gpus: TypeAlias = int | float  # a whole number of GPUs, or a part of one in hundredths
@@ -25,13 +26,14 @@ Gpus: TypeAlias = int | float  # a whole number of GPUs, or a part of one in hun
 class Node(NamedTuple):
     """`used` are GPUs that any process has, ours included. One that is to be emptied is alive and
     has none. Each GPU is divided into this number of `shards`, for jobs that want a part of one; 0:
-    it is for jobs of whole GPUs."""
+    it is for jobs of whole GPUs. One that `is_host` has no GPU: its device `host` counts as one."""
 
     gpus: int
     used: Gpus = 0
     alive: bool = True
     reason: str = ""
     shards: int = 0
+    is_host: bool = False
 
 
 class Capacity(NamedTuple):
@@ -42,6 +44,11 @@ class Capacity(NamedTuple):
 
     def at_least(self, other: Capacity) -> Capacity:
         return Capacity(max(self.whole, other.whole), max(self.shared, other.shared))
+
+
+def are_hosts(nodes: Mapping[str, Node]) -> bool:
+    """Whether jobs run without any GPU."""
+    return bool(nodes) and all(node.is_host for node in nodes.values())
 
 
 def capacity(node: Node, gpus: Gpus) -> Capacity:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import EngineUnavailable, InvalidValue, NoRoom, cause
-from .engine import Gpus, Lease, Node, Start, Status, parse, plain, shards_of
+from .engine import NO_GPU, Gpus, Lease, Node, Start, Status, parse, plain, shards_of
 
 LAUNCHER = Path(__file__).parent.parent / "launcher.py"
 NAME, NODE, GPUS = "GPUSHARE_LEASE", "GPUSHARE_NODE", "CUDA_VISIBLE_DEVICES"
@@ -30,10 +30,12 @@ DECLARED = re.compile(r"([A-Za-z0-9_-]{1,64})=([0-9]{1,4})(?:/([1-9][0-9]?))?")
 
 
 class Devices(NamedTuple):
-    """The GPUs of a node, each divided into this number of shards; 0: they are whole."""
+    """The GPUs of a node, each divided into this number of shards; 0: they are whole. Where the
+    node `is_host`, its one device is no GPU."""
 
     gpus: Sequence[str]
     shards: int = 0
+    is_host: bool = False
 
     def taken(self, part: Gpus) -> float:
         """What of a GPU is taken for such a part of it."""
@@ -106,6 +108,8 @@ class LocalEngine:
                 len(node.gpus),
                 plain(sum(used.get(gpu, 0) for gpu in node.gpus)),
                 shards=node.shards,
+                reason=NO_GPU if node.is_host else "",
+                is_host=node.is_host,
             )
             for name, node in self._nodes.items()
         }

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 
 from ...client.jobs.connection import ask
+from ...errors import GpuShareError
+from ...format import counted
+from ...settings import Settings
+from ...wire.client import Client
 from .. import jobs_table
 from .argument_types import add_json
 from .connection import settings_of
 from .output import show, show_json, tell
 
 HELP = "show nodes of the cluster and their GPUs"
+SHARE = "of notebooks and jobs on the devices of this machine: see `jupyter gpushare status`"
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -18,11 +24,21 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    view = ask(settings_of(arguments), lambda cluster: cluster.look())
+    settings = settings_of(arguments)
+    view = ask(settings, lambda cluster: cluster.look())
     if arguments.json:
         show_json(view.nodes)
         return 0
     if view.trouble:
         tell(view.trouble)
     show(jobs_table.nodes(view.nodes))
+    if names := sharing(settings):
+        tell(f"{counted(len(names), 'session')} {SHARE}")
     return 0
+
+
+def sharing(settings: Settings) -> set[str]:
+    """Return the ids of the sessions on the devices of this machine, those of ranks included."""
+    with suppress(GpuShareError), Client.connect(settings, "nodes", start=False) as client:
+        return {session.id for device in client.look().devices for session in device.sessions}
+    return set()
