@@ -262,28 +262,11 @@ def test_the_doctor_tells_how_to_mend_what_is_wrong(
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(
-    ("variables", "sentence"),
-    [
-        (
-            {"ENGINE": "slurm", "SBATCH": "", "AS_USER": ""},
-            "Slurm: scontrol cannot be run: .*: JUPYTER_GPUSHARE_CLUSTER_ENGINE=local runs jobs",
-        ),
-        pytest.param(
-            {"ENGINE": "slurm", "SBATCH": "--wrap=x"},
-            "`cluster_sbatch` cannot have --wrap=x",
-            marks=pytest.mark.thorough,
-        ),
-        pytest.param({"NODES": "n0=many"}, "a node is declared as", marks=pytest.mark.thorough),
-    ],
-)
-def test_the_doctor_says_why_no_job_can_run(
-    checks: Checks, variables: dict[str, str], sentence: str, tmp_path: Path
-) -> None:
-    named = {f"JUPYTER_GPUSHARE_CLUSTER_{name}": text for name, text in variables.items()}
-    found = checks(**named, PATH=str(tmp_path))
-    assert found["jobs"]["state"] == "problem"
-    assert re.search(sentence, found["jobs"]["sentence"])
+def test_the_doctor_says_why_no_job_can_run(checks: Checks, tmp_path: Path) -> None:
+    found = checks(JUPYTER_GPUSHARE_CLUSTER_ENGINE="slurm", PATH=str(tmp_path))["jobs"]
+    assert found["state"] == "problem"
+    assert found["sentence"].startswith("Slurm: scontrol cannot be run: ")
+    assert "JUPYTER_GPUSHARE_CLUSTER_ENGINE=local runs jobs" in found["sentence"]
 
 
 @pytest.mark.system

@@ -135,7 +135,14 @@ describe('the section of jobs', () => {
     show(cluster({ nodes: [{ ...node0, gpus: 512, used: 100, ours: 0 }] }));
     expect(node.querySelectorAll('.jp-GpuShare-gpus i')).toHaveLength(3);
     const away = { ...node0, alive: false, reason: 'drained by root' };
-    const host = { ...node0, gpus: 0, used: 0, ours: 0, reason: 'has no GPU' };
+    const host = {
+      ...node0,
+      name: 'here',
+      gpus: 0,
+      used: 0,
+      ours: 0,
+      reason: 'has no GPU'
+    };
     show(cluster({ nodes: [away, host] }));
     expect(node.querySelectorAll('.jp-GpuShare-gpus i')).toHaveLength(0);
     expect(texts('.jp-GpuShare-node .jp-GpuShare-figure')).toEqual([

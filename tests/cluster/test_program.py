@@ -19,13 +19,13 @@ import pytest
 from msgspec.structs import replace
 
 import jupyter_gpushare as gpushare
-from jupyter_gpushare.client.jobs import pickled
+from jupyter_gpushare.client.jobs import pickled, rank
 from jupyter_gpushare.client.jobs.connection import Cluster
 from jupyter_gpushare.client.jobs.job import Job, submit
 from jupyter_gpushare.cluster.engines.engine import Start
 from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
 from jupyter_gpushare.cluster.program import rules_of
-from jupyter_gpushare.devices.nvml import gpus
+from jupyter_gpushare.devices import nvml
 from jupyter_gpushare.errors import DoesNotFit, InvalidValue, JobFailed
 from jupyter_gpushare.settings import Settings, as_environment, load
 from jupyter_gpushare.tools.cli import main
@@ -35,7 +35,7 @@ from jupyter_gpushare.wire.jobs import ClusterView
 from jupyter_gpushare.wire.messages import Error, Hello
 from jupyter_gpushare.wire.snapshot import SessionView
 
-from ..conftest import end_broker
+from ..conftest import FakeGpus, end_broker
 from ..polling import until
 from .conftest import MakesSettings
 from .program import kill
@@ -85,15 +85,15 @@ with gpushare.session(name="job"), gpushare.turn():
 TRAINS = """
 import hashlib, sys, torch
 torch.manual_seed(0)
-net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+net = torch.nn.Linear(64, 64)
 optimizer = torch.optim.Adam(net.parameters())
 for number in range(int(sys.argv[1])):
     optimizer.zero_grad()
     net(torch.randn(8, 64)).square().mean().backward()
     optimizer.step()
-weights = b"".join(each.detach().numpy().tobytes() for each in net.parameters())
 number: int = 0
-print(__name__, __file__ == sys.argv[0], __annotations__, hashlib.sha256(weights).hexdigest())
+digest = hashlib.sha256(net.weight.detach().numpy().tobytes()).hexdigest()
+print(__name__, __file__ == sys.argv[0], __annotations__, digest)
 """
 
 
@@ -381,20 +381,32 @@ def test_a_training_takes_turns_with_notebooks_and_has_the_same_weights(
             name = f"job {job.id}"
             until(lambda: name in sessions() and sessions()[name].state == "waiting")
             assert main(["nodes"]) == 0
-            assert "2 sessions of notebooks and jobs on the devices of this" in capsys.readouterr().err
+            assert (
+                "2 sessions of notebooks and jobs on the devices of this" in capsys.readouterr().err
+            )
             assert job.state == "running"
         job.wait(60)
     alone = subprocess.run([sys.executable, path, "50"], stdout=subprocess.PIPE, text=True)
     assert job.log() == alone.stdout
 
 
+def test_a_rank_shares_the_gpus_that_its_job_was_given(gpus: FakeGpus) -> None:
+    gpus.say(*(f"gpu GPU-{name} {1 << 30} 0 NVIDIA L4" for name in "abc"))
+    assert rank.place_of({}, Settings()) == {}
+    assert rank.place_of({"CUDA_VISIBLE_DEVICES": "1"}, Settings()) == {"device": "cuda:0"}
+    both = {"CUDA_VISIBLE_DEVICES": "0,1"}
+    assert rank.place_of(both, Settings()) == {"devices": 2}
+    assert rank.place_of(both | {"LOCAL_RANK": "1"}, Settings()) == {"device": "cuda:1"}
+
+
 @pytest.mark.system
 def test_a_machine_without_a_gpu_says_so(
-    shared: Settings, script: Scripts, capsys: pytest.CaptureFixture[str]
+    shared: Settings, script: Scripts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if gpus():
+    if nvml.gpus():
         pytest.skip("this machine has one")
     here = replace(shared, cluster_nodes="")
+    monkeypatch.delenv("JUPYTER_GPUSHARE_CLUSTER_NODES")
     job = submit(script(COUNTS), "1000", "0.05", settings=here)
     runs(job)
     no_gpu = "this machine has no GPU, and runs one job at a time on its device host"

@@ -1,8 +1,8 @@
-"""``python -m jupyter_gpushare.client.jobs.call [SCRIPT ARGUMENTS]``: a rank of a job that is a
-script, a function or a cell. It takes turns with the notebooks of its node.
+"""``python -m jupyter_gpushare.client.jobs.call [SCRIPT ARGUMENTS]``: a rank of a job.
 
-The files of a function or a cell are in the directory of the job. What a function returns is written into that of the
-generation, by the first rank: a generation that was given up leaves no result.
+The job is a script, a function or a cell, and the rank takes turns with the notebooks of its node.
+The files of a function or a cell are in the directory of the job. The first rank writes what a
+function returns into that of the generation: a generation that was given up leaves no result.
 """
 
 from __future__ import annotations
