@@ -46,7 +46,7 @@ SITE = $$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("pureli
 ROOT_MAY := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: help build demo hub cluster lab test test-system test-again test-bindings sanitizers test-cpp test-cuda test-cuda-quick rehearse-gpu test-frontend test-python faults load \
-  audit check check-python check-cpp check-frontend format bench evidence reference docs clean
+  audit check check-python check-cpp check-frontend format bench bench-quick evidence reference docs clean
 
 help:  ## show these lines
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -184,6 +184,9 @@ format: $(TOOLS) $(MODULES)  ## rewrite every file as the formatters want it
 
 bench: $(INSTALLED)  ## every promised figure, measured; results in build/bench.json
 	$(BIN)/python benchmarks/all.py
+
+bench-quick: $(INSTALLED)  ## three minutes: whether context switch, boundary, lane or decision is slower than COMMIT has it, or main
+	$(BIN)/python benchmarks/quick.py $(COMMIT)
 
 evidence: $(INSTALLED)  ## published figures in virtual time, and what people use beside us: docs/results/evidence.md
 	$(BIN)/python benchmarks/evidence
