@@ -1,9 +1,9 @@
 """Whether this tree is slower than another commit: `python benchmarks/quick.py [COMMIT]`.
 
 The commit (main, unless named) is installed in a virtual environment of its own, once, below
-build/bench. Then each of MEASURES is run with both, one after the other, ROUNDS times. The smallest
-value of each counts, since other load on the machine only adds to it. The exit status is 1 where
-this tree has a figure that is worse by more than MOST.
+build/bench. Then each of MEASURES is run with both, one after the other, as often as it says: the
+time of a context switch changes by half from process to process, with the cores on which they are.
+The ratio is the median over these pairs. The exit status is 1 where it is above MOST.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from typing import Any
 
 TREE = Path(__file__).resolve().parent.parent
 FOLDER = TREE / "build" / "bench"
-ROUNDS = 4
 MOST = 1.1  # times the value of the other commit
 MEASURE = "--measure"
+Figures = Iterator[tuple[str, float]]
 
 
 # --- in a process with the benchmarks of one of the two trees -------------------------------------
 
 
-def switch() -> Iterator[tuple[str, float]]:
-    """Context switches over a bare round trip, in a training and at the end of a cell."""
+def switch() -> Figures:
+    """A context switch in a training, and at the end of a cell."""
     handover, measure = part("handover"), part("measure")
-    handover.BLOCKS = 8
+    handover.BLOCKS = 3
     brokers = measure.broker(quantum_seconds=1e-6, half_life_seconds=1e-6)
     with brokers as (settings, _), handover.awake_cores():
         for name, options in (("switch", {}), ("switch_at_cell_end", {"most": 0.0})):
-            floor, across = handover.measure(settings, **options)
-            yield f"{name}_ratio", statistics.median(across) / statistics.median(floor)
+            _, across = handover.measure(settings, **options)
+            yield f"{name}_us", statistics.median(across) * 1e6
 
 
-def alone() -> Iterator[tuple[str, float]]:
+def alone() -> Figures:
     """A boundary, and an iteration of 10 ms with sharing on over off."""
     import torch
 
@@ -52,7 +52,7 @@ def alone() -> Iterator[tuple[str, float]]:
         yield "iteration_ratio", alone.compare(settings, alone.WIDTHS[10])[1]
 
 
-def lane() -> Iterator[tuple[str, float]]:
+def lane() -> Figures:
     """The two ends of an iteration in a lane."""
     lane = part("lane")
     core, descriptor = lane._core, os.memfd_create("lane")
@@ -63,13 +63,14 @@ def lane() -> Iterator[tuple[str, float]]:
     yield "lane_boundary_us", lane.boundary()
 
 
-def decision() -> Iterator[tuple[str, float]]:
+def decision() -> Figures:
     """A decision of the scheduler among 64 sessions."""
     yield "decision_us", statistics.median(part("decision").decisions(64)) * 1e6
 
 
-MEASURES: dict[str, Callable[[], Iterator[tuple[str, float]]]] = {
-    each.__name__: each for each in (switch, alone, lane, decision)
+MEASURES: dict[str, tuple[Callable[[], Figures], int]] = {
+    each.__name__: (each, pairs)
+    for each, pairs in ((switch, 15), (alone, 5), (lane, 5), (decision, 5))
 }
 
 
@@ -103,36 +104,39 @@ def installed(commit: str) -> tuple[Path, Path]:
         (site,) = python.parent.parent.glob("lib/python*/site-packages")
         ours = Path(sys.prefix) / site.relative_to(python.parent.parent)
         (site / "ours.pth").write_text(f"{ours}\n")  # a path alone: no editable install of ours
-        options = ["--quiet", "--no-deps", "--no-build-isolation", "--target", str(site)]
-        subprocess.run([sys.executable, "-m", "pip", "install", *options, str(tree)], check=True)
+        pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
+        options = ["--no-deps", "--no-build-isolation", "--editable", str(tree)]
+        subprocess.run([*pip, *options], check=True)
         (FOLDER / name / "installed").touch()
     return python, tree
 
 
-def compare(other: tuple[Path, Path]) -> Iterator[tuple[str, float, float]]:
-    """Yield the name, this tree's value and the other's, of each figure that both have."""
-    for measure in MEASURES:
+def compare(other: tuple[Path, Path]) -> Iterator[tuple[str, list[float], list[float]]]:
+    """Yield the name, this tree's values and the other's, of each figure that both have."""
+    for measure, (_, pairs) in MEASURES.items():
         found: dict[str, tuple[list[float], list[float]]] = {}
-        for _ in range(ROUNDS):
+        for _ in range(pairs):
             here = run(Path(sys.executable), TREE, measure)
             there = run(*other, measure)
             for name in here.keys() & there.keys():
                 ours, theirs = found.setdefault(name, ([], []))
                 ours.append(here[name])
                 theirs.append(there[name])
-        yield from ((name, min(ours), min(theirs)) for name, (ours, theirs) in found.items())
+        yield from ((name, *values) for name, values in found.items())
 
 
 def main() -> int:
     if sys.argv[1:2] == [MEASURE]:
         sys.path.insert(0, sys.argv[3])
-        print(json.dumps(dict(MEASURES[sys.argv[2]]())))
+        print(json.dumps(dict(MEASURES[sys.argv[2]][0]())))
         return 0
     commit, is_slower = (sys.argv[1:] or ["main"])[0], False
     for name, ours, theirs in compare(installed(commit)):
-        verdict = "slower" if ours > MOST * theirs else ""
-        print(f"{name:<24} {ours:8.2f} here {theirs:8.2f} in {commit} {verdict}", flush=True)
-        is_slower |= bool(verdict)
+        ratio = statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
+        here, there = statistics.median(ours), statistics.median(theirs)
+        verdict = "SLOWER" if ratio > MOST else ""
+        print(f"{name:<20} {here:8.2f} here, {there:8.2f} in {commit}: {ratio:.2f} {verdict}")
+        is_slower |= ratio > MOST
     return is_slower
 
 
