@@ -80,7 +80,8 @@ void register_handoff(py::module_& module) {
            "Whether there is something to receive; nothing is taken.")
       .def("has_successor", &HandoffSlot::has_successor,
            "Whether the last look found the successor after its turn.")
-      .def("hand_off", &HandoffSlot::hand_off, "Give the turn to the successor.")
+      .def("hand_off", &HandoffSlot::hand_off, py::call_guard<py::gil_scoped_release>(),
+           "Give the turn to the successor, and let it wake.")
       .def("send", &send, py::arg("handoff_slot"), py::arg("handoff_token"))
       .def("wait", &await, py::arg("connection"), py::arg("turn"),
            "Wait for a direct handoff of `turn`: what its Grant says. None where something else "

@@ -8,13 +8,18 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
+#include <thread>
 #include <utility>
 
 namespace gpushare {
 namespace {
 
 constexpr size_t kMostLetterBytes = 1024;
+// The successor wakes meanwhile. The broker hears of the end of the turn next, and would compete
+// with the successor for a processor where there are few.
+constexpr std::chrono::microseconds kSuccessorWakes{1};
 
 // An address in the kernel's table of names, without a file; zero bytes long if the name is too
 // long.
@@ -55,6 +60,7 @@ bool HandoffSlot::look(int connection, uint64_t turn) {
 void HandoffSlot::hand_off() {
   if (!successor_) return;
   send(*std::exchange(successor_, std::nullopt));
+  std::this_thread::sleep_for(kSuccessorWakes);
 }
 
 void HandoffSlot::send(const Successor& successor) const {

@@ -327,7 +327,7 @@ class Session:
     def boundary(self) -> None:
         """An iteration ended: count it, and give the turn away if the broker asked for it."""
         turn, link, usage = self._turn, self._link, self._usage
-        usage.count_iteration()
+        usage.iterations += 1
         if not turn.holding or link.is_restoring:
             self.abandon()
             if self._group.joins and not link.is_restoring:

@@ -125,6 +125,8 @@ class Turn:
                 with self._link.lock:
                     if self._link.client is client:  # else it is of an earlier broker
                         self._link.take(Grant(*given))
+                    if self.holding:
+                        return
 
     def _is_over(self) -> bool:
         """Whether the wait has ended. Another thread may have taken the grant. Raises a refusal."""

@@ -84,9 +84,6 @@ class Usage:
 
     # --- iterations and reports -------------------------------------------------------------
 
-    def count_iteration(self) -> None:
-        self.iterations += 1
-
     def declare(self, remaining: int | None) -> None:
         """Set how many iterations are still to come; None if that is not known."""
         self._last_iteration = _plus(self.iterations, remaining)
@@ -122,7 +119,7 @@ class Usage:
             is_due = now >= self._reported_at + seconds and now >= self.since + seconds
         else:
             is_due = now >= self._reported_at + AT_END_OF_TURN * self._report_seconds
-        return is_due or self.has_news
+        return is_due or self._owner.memory.has_news
 
     def report(self, now: float, holding: bool) -> Report:
         done = self.iterations - self._reported
