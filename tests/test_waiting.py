@@ -150,16 +150,14 @@ class Shown(WaitingLine):
 
 def test_waits_are_summed_up_until_the_cell_ends() -> None:
     shown = Shown()
-    shown(None)  # a wait that was not shown
+    shown.finish_wait(0.0)  # a wait that was not shown
     shown.cell_ended()
     assert shown.lines == []
     for seconds in (60.0, 90.0):
         shown(m.Wait(1, 1, seconds, ""))
-        shown.count(seconds)
-        shown(None)
+        shown.finish_wait(seconds)
     assert shown.lines[-1] == "Waited 2 min 30 s for the device, in 2 waits."
     shown.cell_ended()
     shown(m.Wait(1, 1, 60.0, ""))
-    shown.count(60.0)
-    shown(None)
+    shown.finish_wait(60.0)
     assert shown.lines[-1] == "Waited 60 s for the device."

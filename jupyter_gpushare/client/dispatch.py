@@ -91,7 +91,8 @@ class Dispatch:
             return
         if turn.waiting:
             self._lane_use.use(grant)
-            self._residency.page_in()
+            if self._residency.paged_out_bytes:
+                self._residency.page_in()
             turn.begin()
         elif turn.holding:
             self._lane_use.use(grant)

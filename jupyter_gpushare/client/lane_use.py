@@ -48,10 +48,11 @@ class LaneUse:
             if lane.grant == grant:
                 return
             lane.grant = grant
-        self.squeezed_bytes = grant.squeezed_bytes
-        self.is_shared = grant.end != ALONE
         memory = self._owner.memory
-        memory.squeeze_to(grant.squeezed_bytes)
+        if self.squeezed_bytes != grant.squeezed_bytes:
+            self.squeezed_bytes = grant.squeezed_bytes
+            memory.squeeze_to(grant.squeezed_bytes)
+        self.is_shared = grant.end != ALONE
         trouble = memory.use_lane(lane, size, self._placement.capacity)
         if trouble and trouble != self.trouble:
             self._owner.on_trouble(f"iterations run outside of the shared lane: {trouble}")

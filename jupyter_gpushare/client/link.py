@@ -46,9 +46,9 @@ class Link:
     def __init__(self, settings: Settings, program: str) -> None:
         self._settings = settings
         self._program = program
-        self._client: Client | None = None
+        self.client: Client | None = None  # the present connection
         self.lock = threading.RLock()
-        self.closed = threading.Event()
+        self.is_closed = False
         self.rests = False  # the broker does not know the session until its next cell
         self.is_restoring = False  # the keeper reconnects and has the lock meanwhile
         self.trouble = ""  # why the last try to reconnect failed
@@ -70,16 +70,11 @@ class Link:
 
     # --- connect -----------------------------------------------------------------------------
 
-    @property
-    def client(self) -> Client | None:
-        """The present connection; None while there is none."""
-        return self._client
-
     def connected(self) -> Client:
         """Return the connection. Raises ConnectionLost if there is none."""
-        if self._client is None:
+        if self.client is None:
             raise ConnectionLost("the broker is away")
-        return self._client
+        return self.client
 
     def connect(self) -> None:
         """Open a connection and register. Raises GpuShareError with the reason."""
@@ -89,9 +84,9 @@ class Link:
         except BaseException:
             client.close()
             raise
-        self._client = client
+        self.client = client
         self._watch(client.fileno())
-        if self.closed.is_set():  # closed meanwhile: `close` has not seen this connection
+        if self.is_closed:  # closed meanwhile: `close` has not seen this connection
             self.drop()
 
     def _register(self, client: Client) -> None:
@@ -118,20 +113,20 @@ class Link:
 
     def drop(self) -> None:
         """Forget a connection that ended; the next registration says what was sent on it."""
-        if self._client is not None:
-            self._client.close()
+        if self.client is not None:
+            self.client.close()
             self._watch(-1)
-            self._client = None
+            self.client = None
 
     def drop_if(self, client: Client | None) -> None:
         """Drop that connection, unless another one has replaced it."""
         with self.lock:
-            if self._client is client:
+            if self.client is client:
                 self.drop()
 
     def restored(self) -> bool:
         """Return whether there is a connection, after one try to reconnect."""
-        if self._client is None:
+        if self.client is None:
             try:
                 with self._in_order():  # the broker may know of a turn by then
                     self.connect()
@@ -146,7 +141,7 @@ class Link:
         self.is_restoring = True
         try:
             with self.lock:
-                return self.closed.is_set() or self.restored()
+                return self.is_closed or self.restored()
         finally:
             self.is_restoring = False
 
@@ -193,8 +188,8 @@ class Link:
 
     def look(self) -> None:
         """Take all messages that have come, without waiting."""
-        while self._client is not None and self._client.has_news():
-            self.take(self._client.receive())
+        while self.client is not None and self.client.has_news():
+            self.take(self.client.receive())
 
     @staticmethod
     def sleep(client: Client, seconds: float) -> None:
@@ -223,15 +218,15 @@ class Link:
     # --- end ---------------------------------------------------------------------------------
 
     def say_goodbye(self) -> None:
-        if self._client is not None:
+        if self.client is not None:
             with contextlib.suppress(GpuShareError):  # the broker forgets a session that has ended
-                self._client.ask(Close(), seconds=GOODBYE_SECONDS)
+                self.client.ask(Close(), seconds=GOODBYE_SECONDS)
 
     def close(self) -> None:
         """End the connection, from any thread, also while another one has the lock and waits. That
         one may be about to poll the descriptor, and a number that is closed is soon the number of
         another file: so the descriptor is closed under the lock, by that thread or the keeper."""
-        if (client := self._client) is not None:
+        if (client := self.client) is not None:
             client.shut_down()
         if self.lock.acquire(blocking=False):
             try:
@@ -244,11 +239,10 @@ class Link:
 
         The lock is made anew, since a thread that no longer exists may have held it.
         """
-        self.closed = threading.Event()
-        self.closed.set()
+        self.is_closed = True
         self.lock = threading.RLock()
-        if self._client is not None:
-            self._client.abandon()
+        if self.client is not None:
+            self.client.abandon()
 
 
 def pauses() -> Iterator[float]:

@@ -119,7 +119,7 @@ class Residency:
     def _hears_of_room(self) -> Client | None:
         """Take what has come; return the connection, or None if there is nothing to wait for."""
         with self._link.lock:
-            while self.paged_out_bytes and not self._link.closed.is_set() and self._link.restored():
+            while self.paged_out_bytes and not self._link.is_closed and self._link.restored():
                 try:
                     self._link.look()
                 except (ConnectionLost, ProtocolError):
@@ -139,7 +139,7 @@ class Residency:
     def _asks_again(self) -> bool:
         """Return whether the broker has refused a place."""
         with self._link.lock:
-            if not self._link.rests or self._link.closed.is_set():
+            if not self._link.rests or self._link.is_closed:
                 return False
             try:
                 self._link.end_rest()

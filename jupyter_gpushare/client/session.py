@@ -93,8 +93,8 @@ class Session:
         self.paused = False
         self.squeeze = options.squeezing(squeeze)
         self.memory: Memory = WholeProcess()
-        self.on_wait: Callable[[Wait | None], None] = lambda wait: None
-        self.on_waited: Callable[[float], None] = lambda seconds: None  # after each wait
+        self.on_wait: Callable[[Wait], None] = lambda wait: None
+        self.on_waited: Callable[[float], None] = lambda seconds: None  # at the end of each wait
         self.on_trouble: Callable[[str], None] = lambda sentence: None
         # This lock is taken before the link's. While a thread has it, no other thread begins an
         # iteration.
@@ -221,7 +221,7 @@ class Session:
 
         A process that ends need not call this: its socket ends with it.
         """
-        self._link.closed.set()
+        self._link.is_closed = True
         _living.discard(self)
         if self._link.lock.acquire(blocking=False):
             try:
@@ -283,7 +283,7 @@ class Session:
         with self.entering:
             if not self._idle_turn.enter():
                 self._turn.note_gone()
-            if not self._link.closed.is_set():
+            if not self._link.is_closed:
                 if self._group.has_joined(self._place):
                     self._join()
                 if self._group.joins and not self._turn.holding:

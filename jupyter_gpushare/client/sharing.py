@@ -212,7 +212,7 @@ def _session(settings: Settings | None, options: Mapping[str, Any]) -> Iterator[
 
     opened = start(settings, **options)
     opened.on_wait = line = TerminalLine()
-    opened.on_waited = line.count
+    opened.on_waited = line.finish_wait
     opened.on_trouble = lambda sentence: print(sentence, file=sys.stderr)
     try:
         yield opened

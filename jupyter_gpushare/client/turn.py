@@ -95,7 +95,7 @@ class Turn:
         finally:
             self.waiting = False
             self._usage.tell_waited()
-            if self._link.closed.is_set():
+            if self._link.is_closed:
                 self.handoff_slot.close()
 
     def _begin_wait(self) -> None:
@@ -134,7 +134,7 @@ class Turn:
         with self._link.lock:
             if not self.holding:
                 self._raise_refusal()
-            return self.holding or self._link.closed.is_set()
+            return self.holding or self._link.is_closed
 
     def _hearing(self) -> Client | None:
         """Take what has come; return the connection. Return None if there is none, after one try to
@@ -147,7 +147,7 @@ class Turn:
                 return client
             except (ConnectionLost, ProtocolError):
                 self._link.drop()
-            if not self._link.closed.is_set() and not self._link.restored():
+            if not self._link.is_closed and not self._link.restored():
                 self._usage.tell_wait(self.number, f"waits for the broker ({self._link.trouble})")
             return self._link.client
 
@@ -202,7 +202,8 @@ class Turn:
         self._usage.stop_wait()
         self.holding = True
         self._idle_turn.lend()
-        self._wake()
+        if self._waiter != get_ident():
+            self._wake()
 
     def on_yield(self, message: Yield) -> None:
         if message.turn == self.number and self.holding:

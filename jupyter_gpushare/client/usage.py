@@ -22,8 +22,8 @@ class Owner(Protocol):
     """The session, as its parts see it."""
 
     memory: Memory
-    on_wait: Callable[[Wait | None], None]
-    on_waited: Callable[[float], None]  # after each wait
+    on_wait: Callable[[Wait], None]
+    on_waited: Callable[[float], None]  # at the end of each wait, with its seconds
     on_trouble: Callable[[str], None]
     # This lock is taken before the link's. While a thread has it, no other begins an iteration.
     entering: Any
@@ -80,7 +80,6 @@ class Usage:
         """Tell the user of a wait by the growth of `waited_seconds`, the figure that `status`
         shows."""
         self._owner.on_waited(self.waited_seconds - self._waited_before)
-        self._owner.on_wait(None)
 
     # --- iterations and reports -------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """The waiting line: one line that tells why a process waits for the device, and for how long.
 
-The session calls it in the thread that waits, about twice a second, then once with None. A cell has
-one line for all its waits. The line sums up what the session has counted, including waits too short
-to be shown, so that all lines together agree with `status`.
+The session calls it in the thread that waits, about twice a second, and `finish_wait` at the end of
+each wait. A cell has one line for all its waits. The line sums up what the session has counted,
+including waits too short to be shown, so that all lines together agree with `status`.
 """
 
 from __future__ import annotations
@@ -52,20 +52,19 @@ class WaitingLine(ABC):
         self._times = 0
         self._seconds = 0.0
 
-    def __call__(self, wait: Wait | None) -> None:
+    def __call__(self, wait: Wait) -> None:
         with self._lock:
-            if wait is not None:
-                self._goes_on_now = self._is_shown = True
-                self._try(self.show, sentence(wait))
-            elif self._goes_on_now:
-                self._goes_on_now = False
-                self._try(self.finish, self.summary)
+            self._goes_on_now = self._is_shown = True
+            self._try(self.show, sentence(wait))
 
-    def count(self, seconds: float) -> None:
-        """Count a wait of that many seconds; a call with None follows."""
+    def finish_wait(self, seconds: float) -> None:
+        """Count a wait of that many seconds, which has ended."""
         with self._lock:
             self._times += seconds >= COUNTED_SECONDS
             self._seconds += seconds
+            if self._goes_on_now:
+                self._goes_on_now = False
+                self._try(self.finish, self.summary)
 
     def cell_ended(self, error: BaseException | None = None) -> None:
         """Close the line; the next wait begins a new one. An `error` that ended a wait is not

@@ -210,7 +210,7 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
         if "iterations" in options:
             options["remaining_iterations"] = options.pop("iterations")
         session = start(**options)
-        session.on_wait, session.on_waited = self._line, self._line.count
+        session.on_wait, session.on_waited = self._line, self._line.finish_wait
         session.on_trouble = lambda sentence: print(sentence, file=sys.stderr)
         return session
 

@@ -317,8 +317,8 @@ class Scene:
                 self._ours.boundary()
                 self._ours.leave()
 
-    def _be_told(self, wait: Wait | None) -> None:
-        self.told = wait.reason if wait is not None else self.told
+    def _be_told(self, wait: Wait) -> None:
+        self.told = wait.reason
 
     def _lost_of_neighbour(self) -> Iterator[str]:
         try:

@@ -121,7 +121,7 @@ with gpushare.session(name="waiter") as session:
 
     signal.signal(signal.SIGUSR1, asleep)
     try:
-        session.on_wait = lambda wait: wait and signal.raise_signal(signal.SIGUSR1)
+        session.on_wait = lambda wait: signal.raise_signal(signal.SIGUSR1)
         session.enter()
     except KeyboardInterrupt:
         pass

@@ -126,13 +126,12 @@ def test_with_a_broker_of_a_newer_protocol_the_holder_computes_and_waiting_sessi
     for _ in range(3):
         holder.boundary()
     assert (holder.holding, holder.iterations) == (True, 3)
-    told: queue.Queue[m.Wait | None] = queue.Queue()
+    told: queue.Queue[m.Wait] = queue.Queue()
     waiter.on_wait = leaver.on_wait = told.put
     threads = {session: threading.Thread(target=session.enter) for session in (waiter, leaver)}
     for thread in threads.values():
         thread.start()
     wait = told.get(timeout=60)
-    assert wait is not None
     assert "speaks protocol 2, not 1" in wait.reason
     assert "restart the kernel" in wait.reason
     assert "`%gpushare off` lets the notebook go on" in wait.reason

@@ -177,14 +177,14 @@ def test_a_training_that_outgrew_the_device_waits_for_others_and_continues(
         other.ask(m.Open("other", "other", "host", demand=m.Demand(MIB, MIB, measured=True)))
         other.send(m.Request(1))
 
-        def on_wait(wait: m.Wait | None) -> None:
+        def on_wait(wait: m.Wait) -> None:
             """The other session has its turn and ends it; when it is in the way of ours, it is
             paged out."""
             if waited:
                 return
             if has_grant(other):
                 other.send(m.Finish(1))
-            elif wait is not None and session.take_notices():
+            elif session.take_notices():
                 waited.append(wait.reason)
                 other.close()
 

@@ -102,7 +102,7 @@ def switch(
         other.send(m.Request(1))
         assert isinstance(other.receive(), m.Grant)
 
-        def finish(wait: m.Wait | None) -> None:
+        def finish(wait: m.Wait) -> None:
             session.on_wait = lambda wait: None
             other.send(m.Finish(1), m.Request(2))
 
