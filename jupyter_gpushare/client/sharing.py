@@ -249,14 +249,19 @@ def _iterations(loader: Iterable[Batch], epochs: int) -> Iterator[Batch]:
 
 
 def _is_job_without_broker() -> bool:
-    """A job has GPUs of its engine, and shares them only where their node has a broker."""
-    if "GPUSHARE_JOB" not in os.environ or current() is not None:
-        return False
+    is_job = "GPUSHARE_JOB" in os.environ and current() is None
+    return is_job and not job_has_broker(load())
+
+
+def job_has_broker(settings: Settings) -> bool:
+    """Whether a job shares its GPUs. On this machine it starts the broker where none runs, as a
+    notebook would: one that is opened later has to find the rank. On a node of a cluster it uses
+    the broker that runs there."""
     try:
-        launch.connect(load()).close()
+        launch.connect(settings, start=settings.cluster_engine == "local").close()
     except BrokerUnavailable:
-        return True
-    return False
+        return False
+    return True
 
 
 @contextmanager

@@ -93,7 +93,7 @@ class Service:
             raise
 
     def cancel(self, id: str) -> Job:
-        """Of a job that is over, nothing is changed. Raises UnknownJob."""
+        """Cancelling a finished job has no effect. Raises UnknownJob."""
         job = self.job(id)
         now = self._clock()
         if job.state == "queued":

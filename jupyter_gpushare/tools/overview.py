@@ -72,7 +72,7 @@ def rules(snapshot: Snapshot) -> list[Table]:
 def sentence(snapshot: Snapshot) -> str:
     """Return one sentence about the broker, after one that tells of its restart if notebooks may
     still come back."""
-    count = len({view.id for device in snapshot.devices for view in device.sessions})
+    count = len(sharing(snapshot))
     notebooks = {0: "no notebooks", 1: "one notebook"}.get(count, f"{count} notebooks")
     broker = f"broker {snapshot.broker.pid}, version {snapshot.version}"
     restarted = f"{RESTARTED} " if snapshot.broker.recovering else ""
@@ -87,9 +87,13 @@ def during_recovery(before: Snapshot | None, newest: Snapshot) -> Snapshot:
     return replace(before, broker=newest.broker, version=newest.version)
 
 
+def sharing(snapshot: Snapshot) -> set[str]:
+    """Return the ids of the sessions on all devices, those of ranks of jobs included."""
+    return {view.id for device in snapshot.devices for view in device.sessions}
+
+
 def ids(snapshot: Snapshot) -> set[str]:
-    present = {view.id for device in snapshot.devices for view in device.sessions}
-    return present | {view.id for device in snapshot.devices for view in device.resting}
+    return sharing(snapshot) | {view.id for device in snapshot.devices for view in device.resting}
 
 
 def aged(snapshot: Snapshot, seconds: float) -> Snapshot:

@@ -77,7 +77,7 @@ class Jobs:
         return JobLog(lines.decode(errors="replace"), is_cut)
 
     def cancel(self, id: str) -> JobView:
-        """Cancel a job; of one that is over nothing is changed."""
+        """Cancel a job. Cancelling a finished job has no effect."""
         self._check(id)
         return self._ask(lambda cluster: cluster.cancel(id))
 

@@ -60,7 +60,7 @@ class Job:
         return directory_of(self.look())
 
     def cancel(self) -> None:
-        """End the job, or take it out of the queue; of one that is over nothing is changed."""
+        """End the job, or take it out of the queue. Cancelling a finished job has no effect."""
         ask(self._settings, lambda cluster: cluster.cancel(self.id))
 
     def wait(self, timeout: float | None = None) -> JobView:

@@ -1,8 +1,4 @@
-"""A rank of a job takes turns as a notebook does, from its import of PyTorch on.
-
-On this machine it starts the broker where none runs, as a notebook would: one that is opened later
-has to find the rank. On a node of a cluster it uses the broker that runs there, and starts none.
-"""
+"""A rank of a job takes turns as a notebook does, from its import of PyTorch on."""
 
 from __future__ import annotations
 
@@ -19,8 +15,7 @@ from ...devices.nvml import gpus
 from ...devices.visible import VARIABLE, Visible
 from ...errors import GpuShareError
 from ...settings import Settings, load
-from ...wire import launch
-from ..sharing import current, session, spare_the_cores
+from ..sharing import current, job_has_broker, session, spare_the_cores
 
 
 def share_from_import(environment: Mapping[str, str]) -> None:
@@ -35,13 +30,11 @@ def share(environment: Mapping[str, str]) -> None:
     """Share until the process ends, unless the script does so itself."""
     if current() is not None:
         return
-    try:
-        settings = load()
-        launch.connect(settings, start=settings.cluster_engine == "local").close()
-    except GpuShareError:
-        return
     block = ExitStack()
     try:
+        settings = load()
+        if not job_has_broker(settings):
+            return
         block.enter_context(session(name=name_of(environment), **place_of(environment, settings)))
     except GpuShareError as error:
         print(f"this rank computes without turns: {error}", file=sys.stderr)

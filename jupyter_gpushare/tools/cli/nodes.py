@@ -10,7 +10,7 @@ from ...errors import GpuShareError
 from ...format import counted
 from ...settings import Settings
 from ...wire.client import Client
-from .. import jobs_table
+from .. import jobs_table, overview
 from .argument_types import add_json
 from .connection import settings_of
 from .output import show, show_json, tell
@@ -32,13 +32,13 @@ def run(arguments: argparse.Namespace) -> int:
     if view.trouble:
         tell(view.trouble)
     show(jobs_table.nodes(view.nodes))
-    if names := sharing(settings):
-        tell(f"{counted(len(names), 'session')} {SHARE}")
+    if count := count_sessions(settings):
+        tell(f"{counted(count, 'session')} {SHARE}")
     return 0
 
 
-def sharing(settings: Settings) -> set[str]:
-    """Return the ids of the sessions on the devices of this machine, those of ranks included."""
+def count_sessions(settings: Settings) -> int:
+    """Return how many sessions this machine has; 0 where no broker runs."""
     with suppress(GpuShareError), Client.connect(settings, "nodes", start=False) as client:
-        return {session.id for device in client.look().devices for session in device.sessions}
-    return set()
+        return len(overview.sharing(client.look()))
+    return 0
