@@ -71,12 +71,17 @@ OUTSIDE_OF_CORE = rf"memory/.*|handoff/.*|bindings/.*|{PYTHON}|{INPUT_OUTPUT}"
 # folder of csrc -> what no file in it includes
 NOT_INCLUDED = {
     "core": rf"{OUTSIDE_OF_CORE}|simulation/.*|claims/.*",
-    "core/policies": r"core/(scheduler|lane_allocator)\.h",
     "simulation": OUTSIDE_OF_CORE,
     "memory": rf"core/.*|handoff/.*|bindings/.*|{PYTHON}",
     "handoff": rf"core/.*|memory/.*|bindings/.*|{PYTHON}",
     "claims": rf"(core|memory|handoff|bindings)/.*|{PYTHON}|{INPUT_OUTPUT}",
 }
+
+# Each room of the core includes only itself and those before it.
+ROOMS_OF_CORE = (
+    *("model", "shares", "policies", "lanes", "tuner"),
+    *("device", "pass", "view", "host", "cluster"),
+)
 
 FRAMEWORK_FREE = (
     *("view", "format", "snapshot", "dom", "view_model", "memory", "lanes", "notebooks"),
@@ -298,6 +303,15 @@ def test_a_room_of_cxx_includes_nothing_that_it_must_not_know() -> None:
         for room, never in NOT_INCLUDED.items()
         for place, name in included(room)
         if re.fullmatch(never, name)
+    )
+
+
+def test_a_room_of_the_core_includes_no_later_one() -> None:
+    expect_none(
+        f"{place}: includes {name}"
+        for number, room in enumerate(ROOMS_OF_CORE, 1)
+        for place, name in included(f"core/{room}")
+        if name.startswith("core/") and name.split("/")[1] not in ROOMS_OF_CORE[:number]
     )
 
 

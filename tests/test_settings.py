@@ -27,7 +27,7 @@ def typed_rules() -> set[str]:
 def test_a_setting_that_the_core_reads_has_the_same_name_everywhere() -> None:
     (struct,) = re.findall(
         r"^struct Rules \{\n(.*?)^\};",
-        (ROOT / "csrc" / "core" / "types.h").read_text(),
+        (ROOT / "csrc" / "core" / "model" / "types.h").read_text(),
         re.MULTILINE | re.DOTALL,
     )
     fields = re.findall(r"^  \w+ (\w+) = ", struct, re.MULTILINE)

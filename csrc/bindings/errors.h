@@ -2,7 +2,7 @@
 #pragma once
 #include <pybind11/pybind11.h>
 
-#include "core/types.h"
+#include "core/model/types.h"
 
 namespace gpushare {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "bindings/whole.h"
-#include "core/types.h"
+#include "core/model/types.h"
 
 namespace gpushare {
 

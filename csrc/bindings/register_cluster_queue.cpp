@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "bindings/register.h"
-#include "core/cluster_queue.h"
+#include "core/cluster/cluster_queue.h"
 
 namespace py = pybind11;
 

@@ -3,7 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/register.h"
-#include "core/concurrency_tuner.h"
+#include "core/tuner/concurrency_tuner.h"
 
 namespace py = pybind11;
 

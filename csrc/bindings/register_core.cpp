@@ -5,8 +5,8 @@
 #include "bindings/errors.h"
 #include "bindings/register.h"
 #include "bindings/whole.h"
-#include "core/policy.h"
-#include "core/types.h"
+#include "core/model/types.h"
+#include "core/policies/policy.h"
 
 namespace py = pybind11;
 

@@ -3,7 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/register.h"
-#include "core/gangs.h"
+#include "core/cluster/gangs.h"
 
 namespace py = pybind11;
 

@@ -5,8 +5,8 @@
 #include "bindings/events.h"
 #include "bindings/register.h"
 #include "bindings/whole.h"
-#include "core/fitting.h"
-#include "core/host.h"
+#include "core/device/fitting.h"
+#include "core/host/host.h"
 
 namespace py = pybind11;
 

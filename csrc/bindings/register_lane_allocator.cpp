@@ -6,7 +6,7 @@
 
 #include "bindings/register.h"
 #include "bindings/whole.h"
-#include "core/lane_allocator.h"
+#include "core/lanes/lane_allocator.h"
 
 namespace py = pybind11;
 

@@ -9,7 +9,7 @@
 
 #include "bindings/register.h"
 #include "bindings/whole.h"
-#include "core/types.h"
+#include "core/model/types.h"
 
 namespace py = pybind11;
 

@@ -5,8 +5,8 @@
 #include "bindings/events.h"
 #include "bindings/register.h"
 #include "bindings/whole.h"
-#include "core/fitting.h"
-#include "core/scheduler.h"
+#include "core/device/fitting.h"
+#include "core/host/scheduler.h"
 
 namespace py = pybind11;
 

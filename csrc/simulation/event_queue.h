@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/types.h"
+#include "core/model/types.h"
 
 namespace gpushare {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/types.h"
+#include "core/model/types.h"
 #include "simulation/event_queue.h"
 #include "simulation/workload.h"
 

@@ -6,8 +6,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "core/fitting.h"
-#include "core/validation.h"
+#include "core/device/fitting.h"
+#include "core/model/validation.h"
 
 namespace gpushare {
 namespace {

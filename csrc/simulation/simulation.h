@@ -13,8 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/host.h"
-#include "core/types.h"
+#include "core/host/host.h"
+#include "core/model/types.h"
 #include "simulation/pair_speeds.h"
 #include "simulation/simulated_class.h"
 #include "simulation/simulated_job.h"

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "core/host_devices.h"
-#include "core/types.h"
+#include "core/host/host_devices.h"
+#include "core/model/types.h"
 
 namespace gpushare {
 

@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include "claims/claims.h"
-#include "core/validation.h"
+#include "core/model/validation.h"
 
 namespace gpushare {
 namespace {

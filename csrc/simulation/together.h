@@ -5,7 +5,7 @@
 #include <array>
 #include <vector>
 
-#include "core/types.h"
+#include "core/model/types.h"
 
 namespace gpushare {
 

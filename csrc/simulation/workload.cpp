@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "core/validation.h"
+#include "core/model/validation.h"
 
 namespace gpushare {
 namespace {

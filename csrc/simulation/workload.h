@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/types.h"
+#include "core/model/types.h"
 
 namespace gpushare {
 

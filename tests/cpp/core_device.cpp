@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "core/eviction.h"
-#include "core/explanation.h"
-#include "core/fitting.h"
-#include "core/longest_wait.h"
-#include "core/rehearsal.h"
-#include "core/run_queue.h"
-#include "core/scheduler.h"
-#include "core/turns.h"
+#include "core/device/fitting.h"
+#include "core/device/turns.h"
+#include "core/host/scheduler.h"
+#include "core/pass/eviction.h"
+#include "core/pass/run_queue.h"
+#include "core/view/explanation.h"
+#include "core/view/longest_wait.h"
+#include "core/view/rehearsal.h"
 
 using namespace gpushare;
 

@@ -6,7 +6,7 @@
 #include <random>
 #include <string>
 
-#include "core/gangs.h"
+#include "core/cluster/gangs.h"
 
 using namespace gpushare;
 

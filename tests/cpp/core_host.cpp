@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/host.h"
+#include "core/host/host.h"
 
 using namespace gpushare;
 

@@ -4,9 +4,9 @@
 
 #include <stdexcept>
 
-#include "core/lane_choice.h"
-#include "core/lane_table.h"
-#include "core/lane_totals.h"
+#include "core/lanes/lane_choice.h"
+#include "core/lanes/lane_table.h"
+#include "core/lanes/lane_totals.h"
 
 using namespace gpushare;
 

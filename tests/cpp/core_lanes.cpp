@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <random>
 
-#include "core/lane_allocator.h"
+#include "core/lanes/lane_allocator.h"
 
 using namespace gpushare;
 

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <random>
 
-#include "core/pace.h"
-#include "core/policy.h"
-#include "core/share.h"
+#include "core/device/pace.h"
+#include "core/policies/policy.h"
+#include "core/shares/share.h"
 
 using namespace gpushare;
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/scheduler.h"
+#include "core/host/scheduler.h"
 
 using namespace gpushare;
 

@@ -1,10 +1,10 @@
 // The objects beneath the concurrency tuner, each by itself. Times are in quanta.
 #include <doctest/doctest.h>
 
-#include "core/concurrency_probe.h"
-#include "core/session_mix.h"
-#include "core/solo_pace.h"
-#include "core/speedup_window.h"
+#include "core/tuner/concurrency_probe.h"
+#include "core/tuner/session_mix.h"
+#include "core/tuner/solo_pace.h"
+#include "core/tuner/speedup_window.h"
 
 using namespace gpushare;
 

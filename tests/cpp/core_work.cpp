@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "core/scheduler.h"
+#include "core/host/scheduler.h"
 
 static std::uint64_t taken = 0;
 

@@ -34,7 +34,7 @@ class Mutant(NamedTuple):
 
 MUTANTS = {
     "a successor in one lane is granted another lane that becomes free": Mutant(
-        "csrc/core/pass.cpp",
+        "csrc/core/pass/pass.cpp",
         "if (waiting.promised || waiting.drains) return false;",
         "if (waiting.drains) return false;",
     ),
@@ -98,13 +98,13 @@ MUTANTS = {
         "test_orders.py",
     ),
     "a successor that has paged out before its turn loses its room": Mutant(
-        "csrc/core/paging.cpp",
+        "csrc/core/device/paging.cpp",
         "if (session.turn || state_.is_promised(session)) return",
         "if (session.turn) return",
         "test_orders.py",
     ),
     "a turn that ends is granted to no session that waits": Mutant(
-        "csrc/core/scheduler.cpp",
+        "csrc/core/host/scheduler.cpp",
         "    finished.position.reset();\n  }\n  return pass(due);",
         "    finished.position.reset();\n  }\n  return {};",
         "test_orders.py",
@@ -116,26 +116,26 @@ MUTANTS = {
         "test_orders.py",
     ),
     "the broker gives away the memory of a session that it asks to page out": Mutant(
-        "csrc/core/pass.cpp",
+        "csrc/core/pass/pass.cpp",
         "state_->residency.ask_to_leave(session.memory, plan.beneficiary, beneficiary);\n",
         "state_->residency.ask_to_leave(session.memory, plan.beneficiary, beneficiary);\n"
         "      state_->lanes.remove(number);\n",
         "test_orders.py",
     ),
     "a cell that begins leaves the request to page out in force": Mutant(
-        "csrc/core/paging.cpp",
+        "csrc/core/device/paging.cpp",
         "residency.begin_cell(session.memory);\n  call_back(session);",
         "residency.begin_cell(session.memory);\n  if (is_out(session)) call_back(session);",
         "test_orders.py",
     ),
     "a session that has paged out as it waited is not paged in": Mutant(
-        "csrc/core/paging.cpp",
+        "csrc/core/device/paging.cpp",
         "if (session.busy || session.request) call_back(session);",
         "if (session.busy) call_back(session);",
         "test_orders.py",
     ),
     "a session that is named as a successor is evicted": Mutant(
-        "csrc/core/eviction.cpp",
+        "csrc/core/pass/eviction.cpp",
         "if (!named.contains(session.number) && goes_before(first, entry))",
         "if (goes_before(first, entry))",
         "test_orders.py",

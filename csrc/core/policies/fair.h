@@ -1,7 +1,7 @@
 // The order of fairness among a user's notebooks, which `pack` and `classroom` have too.
 #pragma once
 
-#include "core/policy.h"
+#include "core/policies/policy.h"
 
 namespace gpushare {
 

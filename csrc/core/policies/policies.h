@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/policy.h"
+#include "core/policies/policy.h"
 
 namespace gpushare {
 

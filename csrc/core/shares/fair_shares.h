@@ -1,0 +1,93 @@
+// The tree over which fairness goes: groups, their users, and what these run, which are its leaves:
+// the sessions of one device, or the gangs of a host. Each node has a clock (share.h). A node that
+// becomes active starts at the lowest clock of its active siblings, so that idle time earns
+// nothing.
+//
+// A user without sessions is known for as long as its use is significant: a user that closes
+// everything and opens it again keeps its debt.
+//
+// What must stay true, and is_valid() looks at: each node counts what is below it, and no group is
+// known without users.
+#pragma once
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "core/model/types.h"
+#include "core/shares/decayed.h"
+#include "core/shares/share.h"
+
+namespace gpushare {
+
+class FairShares {
+ public:
+  static constexpr std::size_t kLevels = 3;
+  struct Node {
+    Share share;
+    Decayed attained;  // of a leaf: seconds of its turns that are over
+    int leaves = 0;    // below it, or itself
+    std::map<std::string, Node> below;
+  };
+  using Path = std::array<Node*, kLevels>;  // group, user, leaf; valid until the leaf is removed
+  using Weights = std::map<std::string, double>;  // by name; an absent name has 1
+  // Clocks of the nodes below one: the lowest of the active ones, and the highest of all. They are
+  // taken when they are first needed of those that are compared at one moment: mostly few, of many.
+  struct Clocks {
+    std::optional<Faded> lowest, highest;
+  };
+  using ClocksBelow = std::unordered_map<const Node*, Clocks>;
+
+  explicit FairShares(Seconds half_life);
+
+  // Time has passed. It does not go back.
+  void advance(Seconds now);
+  void set_weights(Weights groups, Weights users);
+
+  Path add(const std::string& group, const std::string& user, const std::string& leaf);
+  void remove(const std::string& group, const std::string& user, const std::string& leaf);
+  // For a copy, whose paths still lead to the nodes of the original.
+  Path path(const std::string& group, const std::string& user, const std::string& leaf);
+  void weigh(const Path& path, double weight);  // of the leaf
+  // It begins, or ceases, to wait or run.
+  void enter(const Path& path);
+  void enter(const Path& path, ClocksBelow& below);  // where several enter at once
+  void leave(const Path& path);
+  // Its clocks go `times` as fast while it runs.
+  void begin_turn(const Path& path, int times = 1);
+  void end_turn(const Path& path, int times = 1);
+  void attain(const Path& path, Seconds seconds);  // of the leaf
+
+  Faded clock(const Share& share) const { return clock(share, now_); }
+  Faded clock(const Share& share, Seconds at) const { return share.clock(at, fading_); }
+  Faded attained(const Path& path, Seconds at) const {
+    return path.back()->attained.at(at, fading_);
+  }
+  ClocksBelow clocks_below(Seconds at) const;  // of all nodes
+  const Node* root() const { return &all_; }   // above the groups
+  // How far an active leaf is beyond the lowest clock of its siblings, in seconds of its own: at
+  // the level of the tree where that is most.
+  Seconds ahead(const Path& path, ClocksBelow& below, Seconds at) const;
+
+  std::string is_valid() const;  // empty, or the first broken invariant in words
+
+ private:
+  static double weight_of(const Weights& weights, const std::string& name);
+  Clocks& clocks_of(const Node& above, Seconds at, ClocksBelow& below) const;
+  void add_clocks(const Node& above, Seconds at, ClocksBelow& below) const;
+  void add_clock(const Share& share, Seconds at, Clocks& clocks) const;
+  void lift(Share& share, const Clocks& peers) const;
+  void forget_faded();
+  void convert(std::map<std::string, Node>& nodes, const Fading& to);
+  static bool counts_what_is_below(const Node& node);
+
+  Seconds half_life_;
+  Fading fading_;
+  Node all_;
+  Weights groups_, users_;
+  Seconds now_ = -kNever;
+};
+
+}  // namespace gpushare

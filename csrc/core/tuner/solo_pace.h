@@ -1,0 +1,43 @@
+// How long an iteration takes a session while no other one runs, by what it has reported.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/model/types.h"
+
+namespace gpushare {
+
+class SoloPace {
+ public:
+  // What a session did from one report with iterations to the next.
+  struct Interval {
+    Seconds since;
+    double iterations;
+    Seconds seconds;  // of its turns
+  };
+
+  explicit SoloPace(Seconds now) : reported_(now) {}
+
+  // It did `iterations` since its last report, in `seconds` of its turns. A report that has no
+  // iterations comes from the middle of one: then no interval is over.
+  std::optional<Interval> report(Seconds now, std::int64_t iterations, Seconds seconds);
+  // Counts an interval that it ran alone. What was measured before `anew` does not count any more,
+  // and half of the rest is forgotten again and again.
+  void count(const Interval& alone, Seconds now, Seconds anew, Seconds quantum);
+  void forget() { iterations_ = seconds_ = 0; }
+
+  bool is_known(Seconds quantum) const;
+  Seconds seen() const { return seen_; }  // when it was last seen alone
+  // What these iterations take it alone. Only where its pace is known.
+  Seconds work(double iterations) const { return iterations * (seconds_ / iterations_); }
+
+ private:
+  Seconds reported_;        // time of its last report, or of its first appearance
+  Seconds unreported_ = 0;  // known seconds of its turns since then
+  double iterations_ = 0;   // done alone, decayed
+  Seconds seconds_ = 0;     // that these took, decayed
+  Seconds seen_ = -kNever;
+};
+
+}  // namespace gpushare

@@ -1,0 +1,44 @@
+// Expected waits: when waiting sessions begin, if no other session comes (rehearsal.h).
+//
+// A wait is absent where a turn with an unknown end comes first. Where several lanes run, others
+// may follow in their lanes meanwhile; but soon after that turn should end it is unknown which
+// session follows it. A wait is absent too during a probe, since the number of lanes after it is
+// unknown.
+//
+// "Soon" is a promise: where a wait of less than kShort could last for kLong, by what
+// longest_wait.h says, it is absent too.
+//
+// A forecast is made anew as soon as that costs little of the time since, so a reader may get the
+// last one.
+#pragma once
+
+#include <optional>
+#include <unordered_map>
+
+#include "core/device/device_state.h"
+#include "core/model/types.h"
+
+namespace gpushare {
+
+class Forecast {
+ public:
+  // Seconds from now until the turn that the session waits for; it must have a place.
+  std::optional<Seconds> wait(const DeviceState& state, const Session& session, Seconds now);
+  // Something has happened: what was cheap to make is made anew.
+  void age();
+
+ private:
+  struct Begin {  // of a turn, as far as that is known
+    TurnNumber turn = 0;
+    Seconds usual = kNever, worst = kNever;
+  };
+
+  void make(const DeviceState& state, Seconds now);
+  void bound_those_that_begin_soon(const DeviceState& state);
+  static std::optional<Seconds> promised(const Begin& begin, Seconds now);
+
+  Seconds made_ = kNever, kept_ = -kNever;  // when, and until when it answers
+  std::unordered_map<SessionNumber, Begin> begins_;
+};
+
+}  // namespace gpushare

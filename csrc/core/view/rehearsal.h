@@ -1,0 +1,67 @@
+// What would come, in virtual time, if no other session came: a copy of the state of a device goes
+// through turns and passes from now on.
+//
+// A session that runs computes at its pace, gives its turn back at the first boundary after it was
+// asked to yield, and requests the next one at once; it ends with the iterations that it has
+// declared, if it has. So everything that decides over turns decides over the forecast: the policy,
+// quanta, what is owed to others, priorities, lanes. No other session is assumed to come, and none
+// that waits for memory.
+//
+// A turn has no known end if its session has no known pace, or if its iteration lasts longer than
+// usual.
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "core/device/device_state.h"
+#include "core/model/types.h"
+#include "core/pass/pass.h"
+
+namespace gpushare {
+
+class Rehearsal {
+ public:
+  struct Begin {  // of a turn
+    TurnNumber turn;
+    Seconds at;
+  };
+
+  Rehearsal(const DeviceState& real, Seconds now);
+  Rehearsal(const Rehearsal&) = delete;  // its pass refers to its state
+  Rehearsal& operator=(const Rehearsal&) = delete;
+
+  // Runs until all waiting sessions have begun, the future is unknown, or `most_work` is done: work
+  // is counted in passes times sessions, which take about 0.1 us each.
+  void run(std::size_t most_work);
+
+  // Of the sessions that waited for a turn and had a place, as far as that is known.
+  const std::unordered_map<SessionNumber, Begin>& begins() const { return begins_; }
+  std::size_t work() const { return work_; }
+
+ private:
+  bool is_unknown() const;
+  bool step();
+  SessionNumber next_to_finish() const;
+  void finish(Session& session);
+  void request(Session& session, TurnNumber turn);
+  std::int64_t iterations(const Session& session) const;
+  void enact(const Decision& decision);
+  void begins(const Session& session, TurnNumber turn);
+  Seconds ends(const Session& session) const;
+  static Seconds latest(const Session& session, Seconds from);
+  bool is_known(const Session& session) const;
+  bool is_late(const Session& session) const;
+
+  DeviceState state_;
+  Pass pass_{state_};
+  const Seconds present_;
+  Seconds now_;
+  std::vector<SessionNumber> running_;  // sessions with a known end of their turn
+  std::unordered_map<SessionNumber, TurnNumber> waiting_;
+  std::unordered_map<SessionNumber, Begin> begins_;
+  std::size_t work_ = 0;
+  Seconds unknown_ = kNever;  // from when on a turn should end whose end is unknown
+};
+
+}  // namespace gpushare
