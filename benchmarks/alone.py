@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 from measure import Figure, broker, publish
 
-from jupyter_gpushare.client.sharing import cell_ended, session
+from jupyter_gpushare.client.notebook.sharing import cell_ended, session
 from jupyter_gpushare.settings import Settings
 
 WIDTHS = {1: 128, 10: 512, 100: 1536}  # approximate milliseconds of an iteration: layer width

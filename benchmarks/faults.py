@@ -19,7 +19,7 @@ from multiprocessing.process import BaseProcess
 
 from measure import Figure, broker, publish
 
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 

@@ -92,7 +92,7 @@ def child(model: str, is_shared: bool) -> None:
     import torch
 
     import jupyter_gpushare as gpushare
-    from jupyter_gpushare.client.sharing import cell_begins, cell_ended
+    from jupyter_gpushare.client.notebook.sharing import cell_begins, cell_ended
 
     torch.set_num_threads(1)
     with gpushare.session(name=model, device="cuda:0") if is_shared else nullcontext():

@@ -32,8 +32,8 @@ from multiprocessing.connection import Connection
 
 from measure import Figure, broker, percentile, publish
 
-from jupyter_gpushare.client.memory import WholeProcess
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.session.memory import WholeProcess
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.messages import Demand
 

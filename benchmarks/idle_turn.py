@@ -19,7 +19,7 @@ from contextlib import contextmanager
 
 from measure import Figure, broker, publish
 
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.settings import Settings, as_environment
 
 ROUNDS = 10

@@ -34,8 +34,8 @@ from squeeze_others import (
 )
 
 from jupyter_gpushare.client.options import Wanted
-from jupyter_gpushare.client.torch.boundaries import Boundaries
-from jupyter_gpushare.client.torch.estimator import Iteration
+from jupyter_gpushare.client.torch.demand.estimator import Iteration
+from jupyter_gpushare.client.torch.iterations.boundaries import Boundaries
 from jupyter_gpushare.client.torch.memory import Memory
 
 MIB = 1 << 20

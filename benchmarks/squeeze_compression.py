@@ -23,8 +23,8 @@ import torch
 from measure import RESULTS
 from squeeze_networks import Classifier, Gpt, images, perceptron, tokens, vectors, vgg
 
+from jupyter_gpushare.client.torch.squeeze.files.page_file import PageFile
 from jupyter_gpushare.client.torch.squeeze.hooks import LEAST
-from jupyter_gpushare.client.torch.squeeze.page_file import PageFile
 
 MIB = 1 << 20
 TRAINED = 5  # iterations before the one whose activations are taken

@@ -21,7 +21,7 @@ from torch.utils.checkpoint import (
 )
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.client.torch.counters import counter_of
+from jupyter_gpushare.client.torch.demand.counters import counter_of
 
 aten = torch.ops.aten
 EXPENSIVE = {

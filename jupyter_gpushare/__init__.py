@@ -25,9 +25,13 @@ if find_spec("._core", __name__) is None:  # in a checkout, which comes before w
 
 from ._version import __version__
 from .client.checkpoints.checkpoint import Checkpoint, checkpoint
-from .client.jobs.job import Job, submit
-from .client.session import Session
-from .client.sharing import iterations, session, turn  # `session` is the function, not its module
+from .client.notebook.sharing import (  # `session` is the function, not its module
+    iterations,
+    session,
+    turn,
+)
+from .client.session.session import Session
+from .jobs.job import Job, submit
 
 if TYPE_CHECKING:
     from .client.torch.checkpoints.lightning import lightning_callback

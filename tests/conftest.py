@@ -29,7 +29,7 @@ import pynvml
 import pytest
 
 from jupyter_gpushare import settings as settings_module
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.devices import nvml, visible
 from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings

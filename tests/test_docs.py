@@ -6,7 +6,7 @@ import re
 import runpy
 from pathlib import Path
 
-from jupyter_gpushare.client.waiting_line import sentence
+from jupyter_gpushare.client.notebook.waiting_line import sentence
 from jupyter_gpushare.reasons import TEXTS, Reason
 from jupyter_gpushare.tools.cli.parser import COMMANDS
 from jupyter_gpushare.wire.messages import Wait

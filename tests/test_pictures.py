@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from jupyter_gpushare._core import Demand, SessionSpec
 from jupyter_gpushare._core_testing import Scheduler
-from jupyter_gpushare.client.waiting_line import sentence
+from jupyter_gpushare.client.notebook.waiting_line import sentence
 from jupyter_gpushare.format import LABELS, duration, size
 from jupyter_gpushare.reasons import Reason
 from jupyter_gpushare.tables import MEMORY, STATES, as_html, as_text

@@ -17,7 +17,7 @@ import pytest
 
 import jupyter_gpushare as gpushare
 from jupyter_gpushare import settings as settings_module
-from jupyter_gpushare.client import sharing
+from jupyter_gpushare.client.notebook import sharing
 from jupyter_gpushare.errors import InvalidValue, ProtocolError, UnknownOption
 from jupyter_gpushare.settings import PREFIX, Settings
 from jupyter_gpushare.simulator import recorder as record

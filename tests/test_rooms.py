@@ -55,10 +55,12 @@ LAYERS = {
     "wire": BASE,
     "devices": BASE | {"wire"},
     "client": BASE | {"wire", "devices"},
+    "jobs": BASE | {"wire", "devices", "client"},
     "broker": BASE | {"wire", "devices"},
     "cluster": BASE | {"wire", "devices"},
     "simulator": BASE | {"tables", "wire"},
-    "tools": BASE | {*("tables", "wire", "devices", "client", "broker", "cluster", "simulator")},
+    "tools": BASE
+    | {*("tables", "wire", "devices", "client", "jobs", "broker", "cluster", "simulator")},
 }
 
 # modules of others, of which the client has to use what they do not publish
@@ -260,7 +262,7 @@ def test_no_part_of_a_session_touches_what_is_private_to_another() -> None:
 
 
 def test_importing_the_library_is_light() -> None:
-    modules = ("", ".client.session", ".broker.transport.server", ".tools.cli")
+    modules = ("", ".client.session.session", ".broker.transport.server", ".tools.cli")
     loaded = ((name, loaded_by(f"jupyter_gpushare{name}")) for name in modules)
     expect_none(f"jupyter_gpushare{name} loads {found}" for name, found in loaded if found)
 

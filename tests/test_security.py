@@ -17,7 +17,7 @@ MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "job
 FORBIDDEN = MODULES | {"eval", "exec", "compile", "__import__", "shell="}
 # In processes of a user, which unpickle what the same user has pickled: a job runs the cell that
 # was submitted, and its notebook reads the result.
-JOBS = "jupyter_gpushare/client/jobs/"
+JOBS = "jupyter_gpushare/jobs/"
 ALLOWED = {
     JOBS + "pickled.py": {"cloudpickle"},
     JOBS + "call.py": {"pickle", "compile", "exec"},

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.client.waiting_line import WaitingLine
+from jupyter_gpushare.client.notebook.waiting_line import WaitingLine
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from document import Section, table
 
 from jupyter_gpushare._core import Cell, Demand, Job
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.settings import Settings, load
 from jupyter_gpushare.simulator.simulate import run
 from jupyter_gpushare.simulator.workload import Workload

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import quantum_lock
 
-from jupyter_gpushare.client import sharing
+from jupyter_gpushare.client.notebook import sharing
 from jupyter_gpushare.settings import Settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))

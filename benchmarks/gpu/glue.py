@@ -108,7 +108,7 @@ def freed_pool(torch: Any) -> None:
 def hook(torch: Any) -> None:
     """The patched cudaMalloc: where PyTorch's segments come from afterwards."""
     from jupyter_gpushare import _core
-    from jupyter_gpushare.client.cuda_chunks import CudaLane
+    from jupyter_gpushare.client.torch.lanes.cuda_chunks import CudaLane
 
     total = torch.cuda.get_device_properties(0).total_memory
     reason = CudaLane(0, total).trouble or _core.CudaSegments.install_hook()

@@ -65,7 +65,7 @@ def gpu() -> dict[str, Any]:
 
 
 def why_no_lane() -> dict[str, Any]:
-    from jupyter_gpushare.client.torch.cuda_lane import why_not
+    from jupyter_gpushare.client.torch.lanes.cuda_lane import why_not
 
     return {"why_no_lane": why_not()}
 

@@ -196,13 +196,13 @@ class Training:
 
     def _cell_begins(self) -> None:
         if self._session is not None:
-            from jupyter_gpushare.client.sharing import cell_begins
+            from jupyter_gpushare.client.notebook.sharing import cell_begins
 
             cell_begins()
 
     def _cell_ended(self) -> None:
         if self._session is not None:
-            from jupyter_gpushare.client.sharing import cell_ended
+            from jupyter_gpushare.client.notebook.sharing import cell_ended
 
             cell_ended()
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from playwright.async_api import Page, async_playwright
 
-from jupyter_gpushare.client.jobs.job import Job, submit
+from jupyter_gpushare.jobs.job import Job, submit
 from jupyter_gpushare.settings import load
 
 HERE = Path(__file__).resolve().parent

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from slurm import Slurm, missing
 
-from jupyter_gpushare.client.jobs.connection import Cluster
 from jupyter_gpushare.errors import BrokerUnavailable
+from jupyter_gpushare.jobs.connection import Cluster
 from jupyter_gpushare.settings import load
 
 HERE = Path(__file__).resolve().parent

@@ -19,12 +19,12 @@ import msgspec
 
 from .._version import __version__
 from ..broker.admin import rulebook_file
-from ..client.jobs.connection import Cluster
 from ..cluster.engines.engine import NO_GPU, Node
 from ..cluster.hands import Hands, words_of
 from ..cluster.program import engine_of
 from ..errors import BrokerUnavailable, GpuShareError, NotPermitted
 from ..format import counted
+from ..jobs.connection import Cluster
 from ..settings import Settings, cluster_socket_path, socket_path
 from ..wire.client import Client
 from ..wire.jobs import NodeView
@@ -41,7 +41,7 @@ TORCH_TEST = """
 import json, torch
 from jupyter_gpushare import _core
 from jupyter_gpushare.client.torch import cuda_lane
-from jupyter_gpushare.client.torch.counters import self_test
+from jupyter_gpushare.client.torch.demand.counters import self_test
 lanes = cuda_lane.why_not() or _core.cuda_trouble(0)
 print(json.dumps([torch.__version__, self_test(), lanes]))
 """

@@ -34,7 +34,7 @@ def load(ipython: Any) -> None:
 def unload(ipython: Any) -> None:
     """Unload: ``%unload_ext jupyter_gpushare`` ends sharing and leaves the shell as it was
     before."""
-    from jupyter_gpushare.client.sharing import stop
+    from jupyter_gpushare.client.notebook.sharing import stop
 
     from . import completion, job_picture
     from .cells import share_one_cell

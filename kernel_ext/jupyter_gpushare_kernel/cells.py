@@ -9,8 +9,8 @@ from typing import Any
 
 from IPython.core.inputtransformer2 import cell_magic
 
-from jupyter_gpushare.client.sharing import cell_begins, cell_ended, current
-from jupyter_gpushare.client.waiting_line import WaitingLine
+from jupyter_gpushare.client.notebook.sharing import cell_begins, cell_ended, current
+from jupyter_gpushare.client.notebook.waiting_line import WaitingLine
 
 from .arguments import is_job, of_cell
 from .display import show

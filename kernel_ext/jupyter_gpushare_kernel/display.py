@@ -7,7 +7,7 @@ from typing import Any
 
 from IPython.core.display_functions import DisplayHandle, display
 
-from jupyter_gpushare.client.waiting_line import TerminalLine, WaitingLine
+from jupyter_gpushare.client.notebook.waiting_line import TerminalLine, WaitingLine
 
 _SENTENCE = "<div style='font-size:90%;opacity:.8'>{}</div>"
 

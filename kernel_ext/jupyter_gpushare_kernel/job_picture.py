@@ -12,9 +12,9 @@ from typing import Any
 
 from IPython.core.display_functions import DisplayHandle
 
-from jupyter_gpushare.client.jobs.job import Job, directory_of, tail
 from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.format import duration, number_of_gpus
+from jupyter_gpushare.jobs.job import Job, directory_of, tail
 from jupyter_gpushare.tables import HUES
 from jupyter_gpushare.wire.jobs import OVER, JobView
 

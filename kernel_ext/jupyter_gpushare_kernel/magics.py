@@ -11,13 +11,13 @@ from IPython.core.display_functions import display
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
-from jupyter_gpushare.client.jobs.connection import Cluster
-from jupyter_gpushare.client.jobs.job import Job, submit_cell
-from jupyter_gpushare.client.jobs.submission import Wanted
-from jupyter_gpushare.client.session import Session
-from jupyter_gpushare.client.sharing import current, start, stop
-from jupyter_gpushare.client.waiting_line import WaitingLine
+from jupyter_gpushare.client.notebook.sharing import current, start, stop
+from jupyter_gpushare.client.notebook.waiting_line import WaitingLine
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.errors import GpuShareError, InvalidValue
+from jupyter_gpushare.jobs.connection import Cluster
+from jupyter_gpushare.jobs.job import Job, submit_cell
+from jupyter_gpushare.jobs.submission import Wanted
 from jupyter_gpushare.refusals import nearest
 from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire.client import Client

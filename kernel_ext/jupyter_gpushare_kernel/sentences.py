@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from itertools import starmap
 from typing import Any
 
-from jupyter_gpushare.client.memory import Held
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.session.memory import Held
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.format import duration, size
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tornado.ioloop import IOLoop
 
-from jupyter_gpushare.client.jobs import job as files
-from jupyter_gpushare.client.jobs.connection import Answer, Cluster, ask
 from jupyter_gpushare.errors import GpuShareError, NotPermitted, UnknownJob
+from jupyter_gpushare.jobs import job as files
+from jupyter_gpushare.jobs.connection import Answer, Cluster, ask
 from jupyter_gpushare.settings import Settings, cluster_directory, cluster_socket_path
 from jupyter_gpushare.wire.jobs import ClusterView, JobView, Submit
 from jupyter_gpushare.wire.launch import is_of_another_user

@@ -24,7 +24,7 @@ from jupyter_gpushare.broker.grants.grants import RETURN_SECONDS
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.broker.transport.log_limit import MOST_LINES, WINDOW_SECONDS, Throttle
 from jupyter_gpushare.broker.validation import MAX_AMONG
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import Settings, accounts_path, load
 from jupyter_gpushare.wire import framing

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from jupyter_gpushare.broker.admin.live_changes import KEPT_SECONDS, MOST_AWAY, LiveChanges
 from jupyter_gpushare.broker.service import Service
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import Settings, load
 from jupyter_gpushare.wire import messages as m

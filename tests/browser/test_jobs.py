@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.client.jobs.job import Job, submit
+from jupyter_gpushare.jobs.job import Job, submit
 from jupyter_gpushare.settings import Settings, load
 
 from ..cluster.program import end

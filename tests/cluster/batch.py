@@ -33,7 +33,7 @@ result = job.result()
 view = job.look()
 """
 LOOK = """
-from jupyter_gpushare.client.jobs.connection import Cluster
+from jupyter_gpushare.jobs.connection import Cluster
 from jupyter_gpushare.settings import load
 with Cluster(load()) as cluster:
     seen = {job.id: job.directory for job in cluster.look(all=True).jobs}

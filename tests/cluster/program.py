@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import psutil
 
-from jupyter_gpushare.client.jobs.connection import Cluster
 from jupyter_gpushare.errors import BrokerUnavailable
+from jupyter_gpushare.jobs.connection import Cluster
 from jupyter_gpushare.settings import Settings
 
 from ..polling import until

@@ -10,9 +10,9 @@ from typing import ClassVar
 
 import pytest
 
-from jupyter_gpushare.client.jobs.connection import Cluster, ask
-from jupyter_gpushare.client.jobs.hub import TOKEN
 from jupyter_gpushare.errors import BrokerUnavailable, ConnectionLost, InvalidValue, ProtocolError
+from jupyter_gpushare.jobs.connection import Cluster, ask
+from jupyter_gpushare.jobs.hub import TOKEN
 from jupyter_gpushare.settings import Settings, load
 
 

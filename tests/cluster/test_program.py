@@ -19,14 +19,14 @@ import pytest
 from msgspec.structs import replace
 
 import jupyter_gpushare as gpushare
-from jupyter_gpushare.client.jobs import pickled, rank
-from jupyter_gpushare.client.jobs.connection import Cluster
-from jupyter_gpushare.client.jobs.job import Job, submit
 from jupyter_gpushare.cluster.engines.engine import Start
 from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
 from jupyter_gpushare.cluster.program import rules_of
 from jupyter_gpushare.devices import nvml
 from jupyter_gpushare.errors import DoesNotFit, InvalidValue, JobFailed
+from jupyter_gpushare.jobs import pickled, rank
+from jupyter_gpushare.jobs.connection import Cluster
+from jupyter_gpushare.jobs.job import Job, submit
 from jupyter_gpushare.settings import Settings, as_environment, load
 from jupyter_gpushare.tools.cli import main
 from jupyter_gpushare.wire import framing
@@ -68,7 +68,7 @@ assert done == [*range(200)], done
 STARTS = """
 import os, pathlib, time
 import jupyter_gpushare as gpushare
-from jupyter_gpushare.client.jobs.connection import Cluster
+from jupyter_gpushare.jobs.connection import Cluster
 from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire.client import Client
 with gpushare.session(name="job"), gpushare.turn():

@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 from slurm import Slurm
 
-from jupyter_gpushare.client.jobs.connection import Cluster
-from jupyter_gpushare.client.jobs.job import submit
 from jupyter_gpushare.cluster.engines.engine import Node
 from jupyter_gpushare.cluster.engines.slurm import SlurmEngine, gpus_in, node_of, options_in
 from jupyter_gpushare.errors import EngineUnavailable, InvalidValue
+from jupyter_gpushare.jobs.connection import Cluster
+from jupyter_gpushare.jobs.job import submit
 from jupyter_gpushare.settings import Settings
 
 from ..polling import until

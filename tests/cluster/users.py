@@ -18,8 +18,8 @@ import psutil
 import pytest
 from slurm import Slurm
 
-from jupyter_gpushare.client.jobs.connection import Cluster
 from jupyter_gpushare.errors import InvalidValue, NotPermitted
+from jupyter_gpushare.jobs.connection import Cluster
 from jupyter_gpushare.settings import Settings, as_environment, load
 from jupyter_gpushare.wire.jobs import Submit
 from jupyter_gpushare.wire.launch import try_connect
@@ -200,7 +200,7 @@ def test_a_user_cancels_no_job_of_another(site: Site) -> None:
 
 SPEAKS = """
 import sys
-from jupyter_gpushare.client.jobs.connection import Cluster
+from jupyter_gpushare.jobs.connection import Cluster
 from jupyter_gpushare.settings import load
 Cluster(load(), speak_for=sys.argv[1])
 """

@@ -14,8 +14,8 @@ import torch
 from program import MIB, main
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.client.torch import pools
 from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.client.torch.storages import pools
 from jupyter_gpushare.wire.client import LaneMemory
 from jupyter_gpushare.wire.fd_channel import Channel
 

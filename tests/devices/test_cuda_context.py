@@ -55,7 +55,7 @@ def test_where_the_driver_does_not_tell_the_setting_does(
 
 PROCESS = """
 import ctypes, os
-from jupyter_gpushare.client.memory import ProcessOnGpu
+from jupyter_gpushare.client.session.memory import ProcessOnGpu
 from jupyter_gpushare.wire.messages import Demand
 memory = ProcessOnGpu("GPU-a")
 assert memory.demand() == Demand(0, 0, measured=False)

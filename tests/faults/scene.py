@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from jupyter_gpushare.client.memory import WholeProcess
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.session.memory import WholeProcess
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings, as_environment
 from jupyter_gpushare.wire.client import Client
@@ -37,7 +37,7 @@ PLAIN_MODULES = ("ipykernel.kernelapp",)
 MODULES = (
     *PLAIN_MODULES,
     "torch._dynamo",  # which the first optimizer imports, and takes seconds for it
-    "jupyter_gpushare.client.torch.boundaries",
+    "jupyter_gpushare.client.torch.iterations.boundaries",
     "jupyter_gpushare.client.torch.memory",
 )
 BIRTH_SECONDS = 240.0  # PyTorch is imported first, which takes long on a busy machine

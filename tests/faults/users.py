@@ -20,7 +20,7 @@ WINDOW_SECONDS = 2.0
 ANOTHER_USER = """
 import psutil, resource, select, time
 from jupyter_gpushare import settings
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Demand, Finish, Grant, Open, Request
 os.setgroups([]); os.setgid(65534); os.setuid(65534)

@@ -36,4 +36,4 @@ def lower(name: str) -> Any:
 PACKAGE = "jupyter_gpushare.client.torch.squeeze"
 wrapt.register_post_import_hook(force, f"{PACKAGE}.squeeze")
 wrapt.register_post_import_hook(lower("LEAST"), f"{PACKAGE}.hooks")
-wrapt.register_post_import_hook(lower("TINY"), f"{PACKAGE}.recorder")
+wrapt.register_post_import_hook(lower("TINY"), f"{PACKAGE}.recompute.recorder")

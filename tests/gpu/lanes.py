@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.client.torch.cuda_lane import PooledLane, why_not
+from jupyter_gpushare.client.torch.lanes.cuda_lane import PooledLane, why_not
 from jupyter_gpushare.wire.client import LaneMemory
 from jupyter_gpushare.wire.fd_channel import Channel
 

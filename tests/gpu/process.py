@@ -48,7 +48,7 @@ class Watch:
     def page(self) -> None:
         if self._session is None:
             return
-        from jupyter_gpushare.client.sharing import cell_begins, cell_ended
+        from jupyter_gpushare.client.notebook.sharing import cell_begins, cell_ended
 
         cell_ended()
         with tempfile.TemporaryDirectory(dir=sys.argv[4]) as directory:

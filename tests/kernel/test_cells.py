@@ -15,7 +15,7 @@ from nbconvert import HTMLExporter
 
 from .conftest import TRAIN, load
 
-CURRENT = "from jupyter_gpushare.client.sharing import current"
+CURRENT = "from jupyter_gpushare.client.notebook.sharing import current"
 TURN = "import jupyter_gpushare as gpushare\nwith gpushare.turn():\n    "
 
 

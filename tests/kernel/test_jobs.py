@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from jupyter_gpushare.client.jobs.job import Job
+from jupyter_gpushare.jobs.job import Job
 from jupyter_gpushare.settings import Settings
 
 from ..cluster.program import end

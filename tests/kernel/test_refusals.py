@@ -60,7 +60,7 @@ def test_clear_input_is_accepted(notebook: Any, neighbour: Any, look: Callable[[
     assert "→   fair" in notebook.run("%gpushare policy").text
     assert "The policy is now fifo" in notebook.run("%gpushare policy FIFO").text
     assert look().policy == "fifo"
-    weight = "from jupyter_gpushare.client.sharing import current\nprint(current().weight)"
+    weight = "from jupyter_gpushare.client.notebook.sharing import current\nprint(current().weight)"
     for first in ("%%gpushare on --weight 3", "%%gpushare On --weight 3", "%%gpushare --weight 3"):
         assert notebook.run(f"{first}\n{weight}").stdout == "3.0\n", first
     assert notebook.run(f"%%gpushare on\n{weight}").stdout == "2.0\n"

@@ -29,9 +29,10 @@ from jupyter_gpushare.broker.accounting.accounts import Accounts
 from jupyter_gpushare.broker.grants.recovery import Held, RecoveryJournal
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
-from jupyter_gpushare.client import dispatch, end_of_wait, keeper, link, residency, turn, usage
-from jupyter_gpushare.client.memory import WholeProcess
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client import end_of_wait
+from jupyter_gpushare.client.session import dispatch, keeper, link, residency, turn, usage
+from jupyter_gpushare.client.session.memory import WholeProcess
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.errors import BrokerUnavailable, GpuShareError, ProtocolError, UnknownSession
 from jupyter_gpushare.settings import Settings

@@ -15,10 +15,10 @@ import psutil
 import pytest
 from jupyter_gpushare_server.jobs import LOG_BYTES, Jobs, JobsWatch
 
-from jupyter_gpushare.client.jobs.connection import Cluster
-from jupyter_gpushare.client.jobs.job import Job, submit
-from jupyter_gpushare.client.jobs.submission import Wanted, made
 from jupyter_gpushare.errors import BrokerUnavailable
+from jupyter_gpushare.jobs.connection import Cluster
+from jupyter_gpushare.jobs.job import Job, submit
+from jupyter_gpushare.jobs.submission import Wanted, made
 from jupyter_gpushare.settings import Settings, cluster_socket_path, load
 
 from ..cluster.program import end, kill

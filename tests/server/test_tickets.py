@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from jupyter_gpushare_server.tickets import Desk
 
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire import credentials

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from jupyter_gpushare._core import policies
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import SetPolicy

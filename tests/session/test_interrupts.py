@@ -17,8 +17,8 @@ import msgspec
 import pytest
 
 import jupyter_gpushare
-from jupyter_gpushare.client.memory import WholeProcess
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.session.memory import WholeProcess
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.errors import GpuShareError, InvalidValue
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from jupyter_gpushare_kernel.sentences import begun
 
-from jupyter_gpushare.client.placement import OLD_BROKER
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.session.placement import OLD_BROKER
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.errors import ProtocolError, UnknownDevice
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 import jupyter_gpushare as gpushare
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.errors import Cancelled, DoesNotFit
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
@@ -111,7 +111,7 @@ def holder(settings: Settings) -> Iterator[Client]:
 CANCELLED_TOO_LATE = """
 import signal, sys
 import jupyter_gpushare as gpushare
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.session.session import Session
 
 with gpushare.session(name="waiter") as session:
     def asleep(number, frame):  # the cancellation comes while this interrupt is on its way
@@ -248,7 +248,7 @@ def test_idle_threads_of_a_sharing_process_sleep_unless_the_user_wants_them_to_s
 
 FORKS = """
 import os, time
-from jupyter_gpushare.client.sharing import start, current
+from jupyter_gpushare.client.notebook.sharing import start, current
 session = start(name="parent")
 session.enter()
 session.boundary()

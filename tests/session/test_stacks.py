@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from jupyter_gpushare._core import others_wait
-from jupyter_gpushare.client.stacks import FrameId, id_of, runs
+from jupyter_gpushare.client.torch.iterations.stacks import FrameId, id_of, runs
 
 from ..polling import until
 

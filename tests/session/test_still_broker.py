@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from jupyter_gpushare.client import link
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.session import link
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.errors import BrokerUnavailable, ConnectionLost
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import client as client_module

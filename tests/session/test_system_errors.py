@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.launch import connect, log_path
 from jupyter_gpushare.wire.messages import Wait

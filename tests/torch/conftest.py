@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.client.torch.boundaries import Boundaries
+from jupyter_gpushare.client.torch.iterations.boundaries import Boundaries
 from jupyter_gpushare.client.torch.memory import Memory
 
 from ..programs.iterations import Bits, bits_of

@@ -48,7 +48,7 @@ for ours, theirs in zip(states(net), states(alone), strict=True):
 """
 HALF_MADE = """
 import threading, torch
-from jupyter_gpushare.client.torch.tensors import tensors
+from jupyter_gpushare.client.torch.storages.tensors import tensors
 
 troubles = []
 def grow(over):

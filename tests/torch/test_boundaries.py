@@ -14,10 +14,10 @@ import pytest
 import torch
 from torch import nn
 
-from jupyter_gpushare.client.torch import boundaries as torch_boundaries
-from jupyter_gpushare.client.torch import outermost, profile
-from jupyter_gpushare.client.torch.boundaries import Boundaries
-from jupyter_gpushare.client.torch.forwards import RECENT_FORWARDS, STEPLESS_FORWARDS
+from jupyter_gpushare.client.torch.iterations import boundaries as torch_boundaries
+from jupyter_gpushare.client.torch.iterations import outermost, profile
+from jupyter_gpushare.client.torch.iterations.boundaries import Boundaries
+from jupyter_gpushare.client.torch.iterations.forwards import RECENT_FORWARDS, STEPLESS_FORWARDS
 from jupyter_gpushare.client.torch.memory import Memory
 
 from ..programs import learning

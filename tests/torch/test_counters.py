@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.client.torch import counters
-from jupyter_gpushare.client.torch.counters import self_test
+from jupyter_gpushare.client.torch.demand import counters
+from jupyter_gpushare.client.torch.demand.counters import self_test
 from jupyter_gpushare.client.torch.memory import Memory
 
 from .conftest import alone, bytes_of

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from jupyter_gpushare.client.torch.cuda_lane import why_not
-from jupyter_gpushare.client.torch.pools import move_storages
+from jupyter_gpushare.client.torch.lanes.cuda_lane import why_not
+from jupyter_gpushare.client.torch.storages.pools import move_storages
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

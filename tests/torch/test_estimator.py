@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyter_gpushare.client.torch.estimator import LEARNINGS, Estimator, Iteration
+from jupyter_gpushare.client.torch.demand.estimator import LEARNINGS, Estimator, Iteration
 from jupyter_gpushare.wire.messages import Demand
 
 CAPACITY = 1000

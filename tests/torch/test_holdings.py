@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch.nn.functional import mse_loss
 
-from jupyter_gpushare.client.memory import Held
+from jupyter_gpushare.client.session.memory import Held
 from jupyter_gpushare.client.torch.backwards import Backwards
-from jupyter_gpushare.client.torch.boundaries import Boundaries
+from jupyter_gpushare.client.torch.iterations.boundaries import Boundaries
 from jupyter_gpushare.client.torch.memory import Memory
 from jupyter_gpushare.client.torch.squeeze.gradients import Gradients
 

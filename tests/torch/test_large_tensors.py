@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.client import sharing
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.notebook import sharing
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.client.torch.memory import Memory
 from jupyter_gpushare.errors import DoesNotFit
 from jupyter_gpushare.settings import Settings

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.client.torch import counters, estimator
+from jupyter_gpushare.client.torch.demand import counters, estimator
 from jupyter_gpushare.client.torch.memory import Memory
 
 from .conftest import alone, bytes_of

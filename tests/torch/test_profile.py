@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.client.torch.profile import RECURRENCES, Profile
+from jupyter_gpushare.client.torch.iterations.profile import RECURRENCES, Profile
 
 STEP, ZERO_GRAD = ("step", 1), ("zero_grad", 1)
 SHORT, LONG = 0.001, 0.03  # seconds

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpushare.client.torch.seed import Seed
+from jupyter_gpushare.client.torch.lanes.seed import Seed
 
 UNIT = 8
 

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.client import sharing
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.notebook import sharing
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client

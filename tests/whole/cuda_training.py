@@ -17,9 +17,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from segments import Segment
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.client.cuda_chunks import CudaLane
-from jupyter_gpushare.client.memory import WholeProcess
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.session.memory import WholeProcess
+from jupyter_gpushare.client.session.session import Session
+from jupyter_gpushare.client.torch.lanes.cuda_chunks import CudaLane
 from jupyter_gpushare.wire.client import LaneMemory
 from jupyter_gpushare.wire.messages import Demand
 

@@ -7,8 +7,8 @@ import os
 import select
 import threading
 
-from jupyter_gpushare.client.memory import WholeProcess
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.session.memory import WholeProcess
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import LaneMemory
@@ -19,7 +19,7 @@ from jupyter_gpushare.wire.messages import Demand
 CHANGE_OVER = """
 import json, select
 from jupyter_gpushare import _core
-from jupyter_gpushare.client.sharing import current
+from jupyter_gpushare.client.notebook.sharing import current
 
 session, footprints = current(), []
 

@@ -165,7 +165,7 @@ def test_an_iteration_that_overflows_a_lane_computes_elsewhere_and_the_next_turn
 # In the notebook: a session that gets the turn overwrites all of the lane.
 OVERWRITE = """
 import json, os
-from jupyter_gpushare.client.sharing import current
+from jupyter_gpushare.client.notebook.sharing import current
 
 session, overwrites = current(), []
 

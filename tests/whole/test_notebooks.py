@@ -67,7 +67,7 @@ SECONDS = 60.0
 IN_A_TURN = """
 import threading
 import jupyter_gpushare as gpushare
-from jupyter_gpushare.client.sharing import current
+from jupyter_gpushare.client.notebook.sharing import current
 go_on = threading.Event()
 with gpushare.turn() as session:
     since = session._usage.since

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.client.session import JOINED
+from jupyter_gpushare.client.session.session import JOINED
 from jupyter_gpushare.settings import Settings
 
 pytestmark = pytest.mark.system

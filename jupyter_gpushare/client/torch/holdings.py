@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from ..memory import Held
+from ..session.memory import Held
 from .backwards import Backwards
-from .squeeze.entries import Handle, Plain
-from .tensors import storage_of
+from .squeeze.recompute.entries import Handle, Plain
+from .storages.tensors import storage_of
 
 LEAST = 1 << 20  # bytes; less is not worth a sentence
 DEPTH = 3  # of lists and dictionaries in each other

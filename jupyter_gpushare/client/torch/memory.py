@@ -14,20 +14,20 @@ import torch
 from ... import _core
 from ...wire.messages import Curve, Demand
 from . import unpublished
-from .counters import ByteCounter, CountedStorages, CudaAllocator, counter_of, index_of
-from .cuda_lane import PooledLane, why_not_paged
-from .estimator import Estimator, Iteration
+from .demand.counters import ByteCounter, CountedStorages, CudaAllocator, counter_of, index_of
+from .demand.estimator import Estimator, Iteration
 from .holdings import held_by
-from .host_lane import HostLane
-from .lane import Lane, NoLane, NoLaneOfSeveral
-from .pager import HostPager, Pager, lies_in_memory
+from .lanes.cuda_lane import PooledLane, why_not_paged
+from .lanes.host_lane import HostLane
+from .lanes.lane import Lane, NoLane, NoLaneOfSeveral
+from .lanes.pager import HostPager, Pager, lies_in_memory
+from .squeeze.files.page_file import NO_QUOTAS
 from .squeeze.no_squeeze import NoSqueeze
-from .squeeze.page_file import NO_QUOTAS
 
 if TYPE_CHECKING:
     from ...wire.client import LaneMemory
-    from ..memory import Held, PageQuotas
     from ..options import Wanted
+    from ..session.memory import Held, PageQuotas
     from .squeeze.squeeze import Squeeze
 
 ELSEWHERE = "that is possible on the device `host` only, and where tensors are counted"

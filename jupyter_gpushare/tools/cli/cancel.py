@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ...client.jobs.connection import ask
+from ...jobs.connection import ask
 from .connection import settings_of
 
 HELP = "end a job, or take it out of the queue"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ...client.jobs.connection import ask
+from ...jobs.connection import ask
 from .. import jobs_table
 from .argument_types import add_json
 from .connection import settings_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ...client.jobs.job import Job
+from ...jobs.job import Job
 from .connection import settings_of
 
 HELP = "print what a job has printed"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from contextlib import suppress
 
-from ...client.jobs.connection import ask
 from ...errors import GpuShareError
 from ...format import counted
+from ...jobs.connection import ask
 from ...settings import Settings
 from ...wire.client import Client
 from .. import jobs_table, overview

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
-from ...client.jobs.connection import ask
+from ...jobs.connection import ask
 from ...wire.jobs import UseBy, UseRow
 from ...wire.messages import By
 from .argument_types import add_json

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ...client.jobs.job import of_script
-from ...client.jobs.submission import Wanted
+from ...jobs.job import of_script
+from ...jobs.submission import Wanted
 from .argument_types import gpus
 from .connection import settings_of
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from jupyter_gpushare.client.memory import PageQuotas
-from jupyter_gpushare.client.torch.boundaries import Boundaries
+from jupyter_gpushare.client.session.memory import PageQuotas
+from jupyter_gpushare.client.torch.iterations.boundaries import Boundaries
 from jupyter_gpushare.client.torch.memory import Memory
 
 from ..conftest import Turns

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from jupyter_gpushare.client.torch.estimator import WINDOW
+from jupyter_gpushare.client.torch.demand.estimator import WINDOW
 from jupyter_gpushare.client.torch.memory import Memory
 from jupyter_gpushare.client.torch.squeeze.cache import TRIED
-from jupyter_gpushare.client.torch.squeeze.entries import Handle
 from jupyter_gpushare.client.torch.squeeze.kinds import Event, Kinds
 from jupyter_gpushare.client.torch.squeeze.prediction import Step, foretell, options_of
+from jupyter_gpushare.client.torch.squeeze.recompute.entries import Handle
 from jupyter_gpushare.client.torch.squeeze.squeeze import CALM_AFTER, RECORDS
 
 from ...programs.networks import Of, Residual, cnn, images, mean_square, mlp, train, vectors

@@ -18,11 +18,11 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from jupyter_gpushare.client.torch.pager import lies_in_memory
-from jupyter_gpushare.client.torch.squeeze import page_file as page_file_module
-from jupyter_gpushare.client.torch.squeeze import shared_quota
-from jupyter_gpushare.client.torch.squeeze.page_file import PAGE, Places
-from jupyter_gpushare.client.torch.squeeze.shared_quota import UNIT, SharedQuota
+from jupyter_gpushare.client.torch.lanes.pager import lies_in_memory
+from jupyter_gpushare.client.torch.squeeze.files import page_file as page_file_module
+from jupyter_gpushare.client.torch.squeeze.files import shared_quota
+from jupyter_gpushare.client.torch.squeeze.files.page_file import PAGE, Places
+from jupyter_gpushare.client.torch.squeeze.files.shared_quota import UNIT, SharedQuota
 
 from ...programs.learning import PROGRAMS
 from ...programs.networks import Residual, cnn, gradients, images, mlp, train, vectors
@@ -125,7 +125,7 @@ def test_the_quota_of_all_is_there_again_once_a_notebook_has_ended_or_was_killed
     tmp_path: Path,
 ) -> None:
     code = (
-        "import sys, time; from jupyter_gpushare.client.torch.squeeze.shared_quota import *;"
+        "import sys, time; from jupyter_gpushare.client.torch.squeeze.files.shared_quota import *;"
         f" quota = SharedQuota({str(tmp_path)!r}, 4 * UNIT); print(quota.grow_to(3 * UNIT));"
         " sys.stdout.flush(); time.sleep(1000)"
     )

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 import torch
 
-from jupyter_gpushare.client import sharing
-from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.notebook import sharing
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.settings import Settings, as_environment
 

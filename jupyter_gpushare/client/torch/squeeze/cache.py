@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from .entries import Body, Entry, Reference
+from .files.page_file import BeyondQuota, PageFile, Place
+from .files.tier import Tier
 from .kinds import Event
-from .page_file import BeyondQuota, PageFile, Place
 from .profile import Profile
-from .tier import Tier
+from .recompute.entries import Body, Entry, Reference
 
 AHEAD = 3  # entries that may be on their way back at one time
 LATEST = 16  # entries of which some are in use by the operation that runs

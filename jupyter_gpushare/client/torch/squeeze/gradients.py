@@ -7,7 +7,7 @@ import weakref
 import torch
 
 from ..backwards import Backwards
-from ..tensors import storage_of
+from ..storages.tensors import storage_of
 
 
 class Gradients:

@@ -12,15 +12,15 @@ from typing import Any
 import torch
 
 from ..patches import Patches
-from ..tensors import storage_of
+from ..storages.tensors import storage_of
 from . import aside
 from .aside import top_hooks, top_mode, unseen
 from .cache import Cache
-from .entries import Entry, Handle, Plain, Reference, is_exposed, is_plain
 from .gradients import Gradients
 from .kinds import Event
 from .profile import Profile
-from .recorder import Recorder
+from .recompute.entries import Entry, Handle, Plain, Reference, is_exposed, is_plain
+from .recompute.recorder import Recorder
 
 LEAST = 16 << 10  # bytes; a smaller storage stays
 Packed = Handle | Plain

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ....format import size
 from ....wire.messages import SqueezeOption
-from .. import exports
 from ..backwards import Backwards
-from ..estimator import WINDOW
-from ..pager import lies_in_memory
+from ..demand.estimator import WINDOW
+from ..lanes.pager import lies_in_memory
+from ..storages import exports
 from .aside import unseen
 from .cache import Cache
+from .files.tier import Tier
 from .gradients import Gradients
 from .hooks import Hooks
 from .prediction import Step, options_of
 from .profile import Counter, Profile
-from .tier import Tier
 
 if TYPE_CHECKING:
     import torch
 
-    from ...memory import PageQuotas
     from ...options import Wanted
+    from ...session.memory import PageQuotas
 
 SPARE = 0.98  # of the target, for holes between blocks
 LEAST_BUDGET = 0.7  # of the target, however large the holes are

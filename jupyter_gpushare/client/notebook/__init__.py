@@ -1,0 +1,1 @@
+"""What users call: sharing begins and ends, cells, blocks of iterations, the line of a wait."""

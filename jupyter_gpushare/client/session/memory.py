@@ -1,0 +1,232 @@
+"""The memory of a session's iterations: its interface, and the versions that count a process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from ...devices.cuda_context import context_bytes
+from ...devices.visible import has_begun
+from ...wire.messages import Curve, Demand
+
+if TYPE_CHECKING:
+    import psutil
+
+    from ...wire.client import LaneMemory
+    from ..options import Wanted
+
+
+class Held(NamedTuple):
+    """What all variables with these names hold: `results` of iterations with their graphs, or
+    `gradients`."""
+
+    kind: str
+    names: tuple[str, ...]
+    bytes: int
+
+
+class PageQuotas(NamedTuple):
+    """The most bytes of the page file of `one` session, and of `all` that are in one directory; 0:
+    as many as leave its file system enough."""
+
+    one: int = 0
+    all: int = 0
+
+
+class Memory(Protocol):
+    """The memory of this process's iterations: it measures the demand and uses that of the lane."""
+
+    how: str  # one sentence for people
+    has_news: bool  # the demand has to be reported at once
+    is_torn: bool  # another thread ended the iteration, whose own may still use the lane
+
+    @property
+    def why_not_squeezed(self) -> str:
+        """An empty string, or why nothing is squeezed, whatever the user wants."""
+
+    @property
+    def squeeze_progress(self) -> str:
+        """An empty string, or how much is known so far of how far iterations can be squeezed."""
+
+    @property
+    def how_squeezed(self) -> str:
+        """One sentence for people about what squeezing has done."""
+
+    def begin(self) -> None:
+        """An iteration begins, in this thread."""
+
+    def end(self) -> None:
+        """An iteration ended."""
+
+    def demand(self) -> Demand:
+        """Return the demand, in bytes, measured so far."""
+
+    def live(self) -> int:
+        """Return the bytes in use now."""
+
+    def held_by(self, variables: Mapping[str, Any]) -> list[Held]:
+        """Return what variables of a notebook hold that its next iteration does without. No
+        iteration may begin meanwhile."""
+
+    def measure_anew(self) -> None:
+        """The user may free memory now: forget what earlier iterations needed once the next one has
+        ended."""
+
+    def want_squeeze(self, wanted: Wanted) -> None:
+        """Squeeze the next iterations as the user wants it."""
+
+    def leave_room(self, size: int) -> None:
+        """Note that the other sessions leave this one `size` bytes of the device."""
+
+    def has_to_learn(self) -> bool:
+        """Whether it needs more than that, and has to learn how far iterations can be squeezed.
+        Then its demand is not measured until it has."""
+
+    def squeeze_to(self, size: int) -> None:
+        """Squeeze the next iterations to `size` bytes of the lane, if the user leaves that to the
+        broker; 0: leave them as they are."""
+
+    def use_lane(self, memory: LaneMemory | None, size: int, capacity: int) -> str:
+        """Set the lane of the next iterations: `size` bytes of `memory`, which never has more than
+        `capacity` bytes; None and 0 if the turn has no lane. Return an empty string, or why the
+        iterations run without the lane."""
+
+    def trim_lane(self, number: int, size: int) -> None:
+        """Release the part above `size` bytes of the memory with that number."""
+
+    def curve(self) -> Curve | None:
+        """Return what a usual iteration has in its lane; None if that is not known."""
+
+    def survivors(self) -> int:
+        """Return the bytes of the iteration that are still alive in the lane."""
+
+    def page_out(self, directory: str) -> tuple[int, str]:
+        """Write persistent memory to a file in `directory` and free it. Return the bytes and an
+        empty string, or 0 and the reason."""
+
+    def stop_paging_out(self) -> None:
+        """Cancel a `page_out` that runs in another thread."""
+
+    def page_in(self) -> str:
+        """Read that memory back to its addresses. Return an empty string, or what could not be
+        read."""
+
+    def give_back(self) -> None:
+        """Return the free memory of this process's allocators to the device."""
+
+    def may_move(self) -> bool:
+        """Return whether survivors may move out of the lane now, since no other thread computes."""
+
+    def evacuate(self) -> None:
+        """Empty the lane of what may move: when no survivor is left, this process no longer uses
+        the device.
+
+        Raises MemoryError if there is no room for the survivors of the lane.
+        """
+
+
+class WholeProcess:
+    """The memory of a process without finer counts: all of it counts as persistent."""
+
+    how = "the whole process counts as model and data"
+    why_not_squeezed = squeeze_progress = ""
+    how_squeezed = "this begins once PyTorch trains on the device `host`"
+    has_news = False
+    is_torn = False
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...
+
+    def held_by(self, variables: Mapping[str, Any]) -> list[Held]:
+        return []
+
+    def measure_anew(self) -> None: ...
+
+    def want_squeeze(self, wanted: Wanted) -> None: ...
+
+    def leave_room(self, size: int) -> None: ...
+
+    def has_to_learn(self) -> bool:
+        return False
+
+    def squeeze_to(self, size: int) -> None: ...
+
+    def use_lane(self, memory: LaneMemory | None, size: int, capacity: int) -> str:
+        if memory is not None:
+            memory.leave_end()
+        return ""
+
+    def trim_lane(self, number: int, size: int) -> None: ...
+
+    def curve(self) -> Curve | None:
+        return None
+
+    def survivors(self) -> int:
+        return 0
+
+    def may_move(self) -> bool:
+        return True
+
+    def evacuate(self) -> None: ...
+
+    def page_out(self, directory: str) -> tuple[int, str]:
+        return 0, self.how
+
+    def stop_paging_out(self) -> None: ...
+
+    def page_in(self) -> str:
+        return ""
+
+    def give_back(self) -> None:
+        from ... import _core  # the process may not have loaded it so far
+
+        _core.return_free_memory()
+
+    def __init__(self) -> None:
+        self._process: psutil.Process | None = None
+
+    def demand(self) -> Demand:
+        return Demand(self.live(), 0, measured=True)
+
+    def live(self) -> int:
+        if self._process is None:
+            import psutil  # not needed if PyTorch is measured
+
+            self._process = psutil.Process()
+        return int(self._process.memory_info().rss)
+
+
+class ProcessOnGpu(WholeProcess):
+    """The memory of a process on a GPU: all bytes that the driver reports for this process, of
+    whatever framework, count as persistent. The demand is unknown until there are any."""
+
+    how = "all that this process has on the GPU counts as model and data"
+
+    def __init__(self, uuid: str) -> None:
+        self._uuid = uuid
+
+    def demand(self) -> Demand:
+        size = self.live()
+        return Demand(size, 0, measured=size > 0)
+
+    def live(self) -> int:
+        if not has_begun():
+            return 0
+        return context_bytes(self._uuid, 0)
+
+
+class ProcessOnGpus(WholeProcess):
+    """The memory of a process on several GPUs: the largest figure of one GPU counts on each."""
+
+    how = "the most that this process has on one of its GPUs counts as model and data on each"
+
+    def __init__(self, uuids: Sequence[str]) -> None:
+        self._each = [ProcessOnGpu(uuid) for uuid in uuids]
+
+    def demand(self) -> Demand:
+        size = self.live()
+        return Demand(size, 0, measured=size > 0)
+
+    def live(self) -> int:
+        return max(each.live() for each in self._each)

@@ -1,0 +1,1 @@
+"""Counts bytes, and estimates the demand of the next iterations from them."""

@@ -1,0 +1,1 @@
+"""Where iterations begin and end in unmodified code of PyTorch."""

@@ -1,0 +1,1 @@
+"""The page files to which squeezed iterations write, and their quota."""

@@ -1,0 +1,1 @@
+"""The tensors and storages of this process, and how they move."""

@@ -1,0 +1,102 @@
+"""Pools of PyTorch's caching allocator, on one GPU. Import this after torch."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .... import _core
+from . import exports
+from .tensors import storage_of, tensors
+
+
+def new(index: int, *allocator: Any) -> Any:
+    """Return a pool of `cuda:index`: PyTorch makes one for the device that is current."""
+    with torch.cuda.device(index):
+        return torch.cuda.MemPool(*allocator)
+
+
+def begin_routing(index: int, pool: Any) -> None:
+    """From now on, all threads allocate from this pool; of several, from the last one."""
+    torch._C._cuda_beginAllocateToPool(index, pool.id)
+
+
+def end_routing(index: int, pool: Any) -> None:
+    torch._C._cuda_endAllocateToPool(index, pool.id)
+    torch._C._cuda_releasePool(index, pool.id)  # the reference of the beginning
+
+
+def is_alive(index: int, pool: Any) -> bool:
+    """Return whether any block of the pool is alive."""
+    return not torch._C._cuda_checkPoolLiveAllocations(index, pool.id, set())
+
+
+def empty_cache() -> None:
+    """Give back the free segments of the default pool, and of pools that are given up."""
+    with contextlib.suppress(RuntimeError):  # CUDA has failed: user code gets its own error
+        torch.cuda.empty_cache()
+
+
+def segments(pool: Any) -> list[Any]:
+    """Return the segments of the pool, as PyTorch's snapshot has them.
+
+    The snapshot may release references to the id of the pool that it does not own
+    (issue 196366 of PyTorch), so that the id is freed while in use. So they are added before.
+    """
+    id = pool.id
+    if _releases_references():
+        for number in id:
+            _add_reference(number)
+    found: list[Any] = torch.cuda.memory_snapshot(id)
+    return found
+
+
+@functools.cache
+def _releases_references() -> bool:
+    """Whether a snapshot releases a reference to each number of the id. An id of no pool has no
+    segments."""
+    number = int("1" + "0" * 9)  # small numbers and constants are shared
+    for _ in range(2):
+        _add_reference(number)
+    before = sys.getrefcount(number)
+    torch.cuda.memory_snapshot((number, number))
+    return sys.getrefcount(number) < before
+
+
+def _add_reference(number: object) -> None:
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(number))
+
+
+def move_storages(
+    is_to_move: Callable[[int], bool], is_done: Callable[[], bool] = lambda: False
+) -> bool:
+    """Allocate storages that Python reaches anew, where allocations go now, until it is done.
+    Storages that another library uses as well stay. Return False if others stay as well, since
+    another thread may be computing.
+
+    All views, gradients and tensors saved by autograd share the storage, so they move with it. What
+    an iteration has made is mostly young: a look at all objects takes tens of milliseconds.
+    """
+    moved: set[int] = set()  # one may come to the address of another that has moved
+    with torch._C.DisableTorchFunctionSubclass():
+        for generation in (0, 1, None):
+            found = {
+                storage._cdata: storage
+                for tensor in tensors(torch.Tensor, generation)
+                if (storage := storage_of(tensor)) is not None
+                and storage._cdata not in moved
+                and is_to_move(storage.data_ptr())
+                and not exports.is_exported(storage)
+            }
+            if found and not _core.CudaLane.renew(list(found.values())):
+                return False
+            moved |= found.keys()
+            if is_done():
+                break
+    return True

@@ -1,0 +1,80 @@
+"""A function or a cell of a notebook as a job: what it uses is pickled, by value where this process
+alone has it."""
+
+from __future__ import annotations
+
+import symtable
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ..errors import InvalidValue, cause
+from ..format import size
+
+MOST_BYTES = 64 << 20
+CALL, CELL, NAMES, RESULT = "call.pkl", "cell.py", "names.pkl", "result.pkl"
+MODULE = "jupyter_gpushare.jobs.call"  # which runs these files, or a script
+
+
+def of_function(function: Callable[..., Any], arguments: tuple[Any, ...]) -> dict[str, bytes]:
+    """Return the files of the call. Raises InvalidValue."""
+    try:
+        return {CALL: dumped((function, arguments))}
+    except Exception as error:  # whatever the pickling of an object raises
+        name = getattr(function, "__name__", repr(function))
+        raise InvalidValue(
+            f"{name} and its arguments cannot be sent to a job: {cause(error)}"
+        ) from None
+
+
+def of_cell(source: str, namespace: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the files of a cell with the names that it reads. They are pickled together: a model
+    and its optimizer stay one. Raises InvalidValue."""
+    try:
+        read = read_by(source)
+    except SyntaxError as error:
+        raise InvalidValue(f"line {error.lineno} of the cell is wrong: {error.msg}") from None
+    if "get_ipython" in read:
+        raise InvalidValue("magics and shell commands (`%`, `!`) work in notebooks, not in a job")
+    names = {name: namespace[name] for name in sorted(read) if name in namespace}
+    try:
+        pickled = dumped(names)
+    except Exception as error:
+        raise InvalidValue(refusal(names, error)) from None
+    return {CELL: source.encode(), NAMES: pickled}
+
+
+def read_by(source: str) -> set[str]:
+    """The global names that some code reads, in its functions and classes, too. Raises
+    SyntaxError."""
+    return {*_read_by(symtable.symtable(source, "cell", "exec"))}
+
+
+def _read_by(table: symtable.SymbolTable) -> Iterator[str]:
+    is_top = table.get_type() == "module"
+    for symbol in table.get_symbols():
+        if symbol.is_referenced() and (is_top or symbol.is_global()):
+            yield symbol.get_name()
+    for inner in table.get_children():
+        yield from _read_by(inner)
+
+
+def refusal(names: Mapping[str, Any], error: Exception) -> str:
+    """Which of the names it was."""
+    for name, value in names.items():
+        try:
+            dumped(value)
+        except Exception as reason:
+            return f"the variable {name} cannot be sent to a job: {cause(reason)}"
+    return f"the variables that the cell reads cannot be sent to a job: {cause(error)}"
+
+
+def dumped(value: object) -> bytes:
+    import cloudpickle  # Ray and submitit have it for the same: code of __main__ by value
+
+    pickled: bytes = cloudpickle.dumps(value)
+    if len(pickled) > MOST_BYTES:
+        raise InvalidValue(
+            f"it is {size(len(pickled))}, and at most {size(MOST_BYTES)} are; write it to a file,"
+            " and read that in the job"
+        )
+    return pickled

@@ -1,0 +1,126 @@
+"""The directory of a job, made by the user that submits it: the service runs what is in it, and
+reads no more than that."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from ..errors import InvalidValue, cause
+from ..format import size
+from ..settings import Settings, cluster_directory
+from ..wire.jobs import JOB_FILE, MOST_GPUS, Gpus, Submit, check_gpus
+from ..wire.launch import make_directory
+from .pickled import MODULE
+
+# The launcher gives these variables to a job itself.
+NOT_PASSED = re.compile(
+    r"CUDA_VISIBLE_DEVICES|GPUSHARE_.*|RANK|WORLD_SIZE|(LOCAL|GROUP|MASTER|TORCHELASTIC|SLURM)_.*"
+)
+MOST_NAME = 40
+MOST_JOB_BYTES = 1 << 20  # of job.json, which a launcher reads
+
+
+class Wanted(NamedTuple):
+    """How a job is to be run: on GPUs of at most this number of nodes (0: any), with a rank for
+    each GPU or for each node."""
+
+    gpus: Gpus = 1
+    nodes: int = 0
+    name: str = ""
+    resumes: bool = False
+    restarts: bool = False
+    rank_for_each_gpu: bool = False
+
+
+def made(
+    settings: Settings, command: Sequence[str], wanted: Wanted, files: Mapping[str, bytes]
+) -> Submit:
+    """Return the question for the job of this command, whose directory is made, with these files.
+    It runs in the present one. Raises InvalidValue."""
+    check(wanted)
+    told = content(command, wanted)
+    id = id_of(wanted.name)
+    path = cluster_directory(settings).absolute() / "jobs" / id
+    try:
+        make_directory(path)
+        for name, data in {**files, JOB_FILE: told}.items():
+            write(path / name, data)
+    except OSError as error:
+        raise InvalidValue(f"the directory {path} cannot be made: {cause(error)}") from None
+    return Submit(
+        id,
+        str(path),
+        wanted.gpus,
+        nodes=wanted.nodes,
+        resumes=wanted.resumes,
+        restarts=wanted.restarts,
+        tells=False,
+    )
+
+
+def discard(wish: Submit) -> None:
+    """Of a job that was refused."""
+    shutil.rmtree(wish.directory, ignore_errors=True)
+
+
+def command_of(script: Path, arguments: Sequence[str]) -> list[str]:
+    """Raises InvalidValue where there is no such script."""
+    if not script.is_file():
+        raise InvalidValue(f"there is no script {script}; a job is a file of Python")
+    return [sys.executable, "-m", MODULE, str(script.absolute()), *arguments]
+
+
+def check(wanted: Wanted) -> None:
+    check_gpus(wanted.gpus)
+    if not 0 <= wanted.nodes <= MOST_GPUS:
+        raise InvalidValue(f"a job has 1 node or more, or 0 for any number, not {wanted.nodes}")
+    if wanted.resumes and wanted.restarts:
+        raise InvalidValue("a job resumes where it was, or restarts from its beginning, not both")
+
+
+def id_of(name: str) -> str:
+    """A name of its own that tells people which job it is."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:MOST_NAME].strip("-")
+    return f"{plain or 'job'}-{secrets.token_hex(3)}"
+
+
+def content(command: Sequence[str], wanted: Wanted) -> bytes:
+    """Return what launchers read. Raises InvalidValue."""
+    told = {
+        "command": list(command),
+        "ranks": "gpu" if wanted.rank_for_each_gpu else "node",
+        "work": str(Path.cwd()),
+        "environment": {name: text for name, text in os.environ.items() if is_passed(name, text)},
+    }
+    encoded = msgspec.json.encode(told)
+    if len(encoded) > MOST_JOB_BYTES:
+        raise InvalidValue(
+            f"the command and the environment of a job are {size(MOST_JOB_BYTES)} at most, and not"
+            f" {size(len(encoded))}"
+        )
+    return encoded
+
+
+def is_passed(name: str, text: str) -> bool:
+    """What is no UTF-8 cannot be written in JSON, and stays here."""
+    try:
+        (name + text).encode()
+    except UnicodeEncodeError:
+        return False
+    return not NOT_PASSED.fullmatch(name)
+
+
+def write(path: Path, data: bytes) -> None:
+    """For this user alone: it may have secrets of the environment."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(data)
