@@ -42,10 +42,10 @@ from measure import Figure, publish
 
 from jupyter_gpushare._core import Gang, GangRules
 from jupyter_gpushare._core_testing import GangSimulation
-from jupyter_gpushare.cluster import generation
 from jupyter_gpushare.cluster.engines.timeout import EngineWithTimeout
 from jupyter_gpushare.cluster.jobs import Job, Spec
 from jupyter_gpushare.cluster.journal import Journal
+from jupyter_gpushare.cluster.launch import generation
 from jupyter_gpushare.cluster.service import Service
 
 ORDER: Mapping[str, Any] = {"thresholds": [24.0], "least": 2.0, "knob": 8.0}

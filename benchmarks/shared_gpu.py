@@ -22,11 +22,11 @@ from typing import NamedTuple
 from measure import Figure, broker, publish
 
 from jupyter_gpushare._core import GangRules
-from jupyter_gpushare.cluster import generation
 from jupyter_gpushare.cluster.engines.slurm import SlurmEngine
 from jupyter_gpushare.cluster.engines.timeout import EngineWithTimeout
 from jupyter_gpushare.cluster.jobs import Spec
 from jupyter_gpushare.cluster.journal import Journal
+from jupyter_gpushare.cluster.launch import generation
 from jupyter_gpushare.cluster.service import Service
 from jupyter_gpushare.settings import as_environment
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from ..errors import EngineUnavailable, NoRoom, cause
 from .engines.engine import Engine, Lease, Start
-from .generation import Word
-from .hands import Hands
+from .hands.hands import Hands
 from .jobs import NO_ROOM, NOT_STARTED, Ending, Job, lease_of
-from .sights import ending_of
+from .launch.generation import Word
+from .looks.sights import ending_of
 
 
 class NotStarted(Exception):

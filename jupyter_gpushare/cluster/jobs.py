@@ -13,8 +13,8 @@ from msgspec import Meta
 
 from ..wire.jobs import MOST_GPUS, OVER, Gpus, State
 from .engines.engine import Lease
-from .generation import FENCED, YIELDED
-from .hands import own_user
+from .hands.hands import own_user
+from .launch.generation import FENCED, YIELDED
 
 ACTIVE = frozenset(("starting", "running", "yielding", "ending"))
 

@@ -14,12 +14,12 @@ from ..devices import find_all
 from ..errors import BrokerUnavailable, InvalidValue, cause
 from ..settings import Settings, cluster_directory, cluster_socket_path
 from ..wire.launch import checked, make_directory
-from .command import Ran
 from .engines.engine import Engine
 from .engines.local import Devices, LocalEngine, declared
 from .engines.slurm import SlurmEngine, options_in
 from .engines.timeout import EngineWithTimeout
-from .hands import Hands, words_of
+from .hands.command import Ran
+from .hands.hands import Hands, words_of
 from .journal import Journal
 from .loop import Loop
 from .server import Access, Server

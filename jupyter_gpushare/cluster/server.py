@@ -32,7 +32,7 @@ from ..wire.jobs import (
 )
 from ..wire.launch import other_end
 from ..wire.messages import Done, Error
-from .hands import Hands, has_all_rights, own_user
+from .hands.hands import Hands, has_all_rights, own_user
 from .jobs import Spec
 from .loop import Loop
 from .service import Service

@@ -20,20 +20,20 @@ from ..errors import DoesNotFit, EngineUnavailable, InvalidValue, UnknownJob, ca
 from ..wire.jobs import MOST_JOBS, OVER, Gpus, JobUses, LookAtUse
 from .acts import Acts, NotStarted
 from .engines.engine import NO_GPU, PART, Capacity, Engine, Node, are_hosts, capacity, plain
-from .facts import Facts, facts_unread
-from .gangs import Line, wish_of
-from .generation import Progress
-from .hand import DirectoryLost
-from .hands import Hands
+from .hands.hand import DirectoryLost
+from .hands.hands import Hands
 from .jobs import CANCELLED, NO_ROOM, NOT_STARTED, Job, Outcome, Spec, lease_of, outcome_of
 from .journal import Event, Journal
-from .looks import Look, look_at
-from .postponed import Postponed
-from .queues import Queues
+from .launch.facts import Facts, facts_unread
+from .launch.generation import Progress
+from .looks.looks import Look, look_at
+from .looks.sights import sight_of
+from .looks.verdicts import Bounds, Verdict, verdict_of
+from .queues.gangs import Line, wish_of
+from .queues.postponed import Postponed
+from .queues.queues import Queues
 from .records import Records
-from .sights import sight_of
 from .troubles import Troubles
-from .verdicts import Bounds, Verdict, verdict_of
 
 NEVER = float("-inf")
 

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from ..format import duration, number_of_gpus
 from ..wire.jobs import ClusterView, JobView, NodeView
 from .engines.engine import NO_GPU, Capacity, Gpus, Node, are_hosts, plain
-from .gangs import Line, wish_of
-from .generation import Progress
-from .hands import has_all_rights
+from .hands.hands import has_all_rights
 from .jobs import Job
+from .launch.generation import Progress
+from .queues.gangs import Line, wish_of
 from .service import Service, held, usable
 
 UNKNOWN = "the engine does not answer, so this is as it was before"

@@ -20,7 +20,7 @@ import msgspec
 from .._version import __version__
 from ..broker.admin import rulebook_file
 from ..cluster.engines.engine import NO_GPU, Node
-from ..cluster.hands import Hands, words_of
+from ..cluster.hands.hands import Hands, words_of
 from ..cluster.program import engine_of
 from ..errors import BrokerUnavailable, GpuShareError, NotPermitted
 from ..format import counted

@@ -14,14 +14,14 @@ from typing import Any
 import psutil
 
 from jupyter_gpushare._core import GangRules
-from jupyter_gpushare.cluster import generation
 from jupyter_gpushare.cluster.engines.engine import Engine, Lease, Node, Start, Status
 from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
 from jupyter_gpushare.cluster.engines.timeout import EngineWithTimeout
 from jupyter_gpushare.cluster.jobs import Job, Spec
 from jupyter_gpushare.cluster.journal import Journal
+from jupyter_gpushare.cluster.launch import generation
+from jupyter_gpushare.cluster.looks.verdicts import Bounds
 from jupyter_gpushare.cluster.service import Service
-from jupyter_gpushare.cluster.verdicts import Bounds
 from jupyter_gpushare.errors import EngineUnavailable
 
 from ..polling import until

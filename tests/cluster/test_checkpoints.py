@@ -23,7 +23,7 @@ from jupyter_gpushare.client.checkpoints import checkpoint as module
 from jupyter_gpushare.client.checkpoints import store
 from jupyter_gpushare.client.checkpoints.store import Store
 from jupyter_gpushare.client.torch.checkpoints import agreement
-from jupyter_gpushare.cluster import generation
+from jupyter_gpushare.cluster.launch import generation
 from jupyter_gpushare.errors import InvalidValue
 
 from .site import Site

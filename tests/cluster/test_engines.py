@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 import pytest
 
-from jupyter_gpushare.cluster import generation
 from jupyter_gpushare.cluster.engines import engine as seam
 from jupyter_gpushare.cluster.engines.engine import Engine, Lease, Node, Start
 from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
 from jupyter_gpushare.cluster.engines.slurm import SlurmEngine
-from jupyter_gpushare.cluster.generation import YIELDED
+from jupyter_gpushare.cluster.launch import generation
+from jupyter_gpushare.cluster.launch.generation import YIELDED
 from jupyter_gpushare.errors import InvalidValue, NoRoom
 from jupyter_gpushare.wire.jobs import Gpus
 

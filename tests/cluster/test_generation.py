@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.cluster import generation
-from jupyter_gpushare.cluster.generation import Progress, Word
+from jupyter_gpushare.cluster.launch import generation
+from jupyter_gpushare.cluster.launch.generation import Progress, Word
 
 WORD = Word("", {"n1": 2, "n0": 1})
 

@@ -14,10 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jupyter_gpushare.cluster import generation, hands
-from jupyter_gpushare.cluster.generation import Progress, Word
-from jupyter_gpushare.cluster.hand import DirectoryLost
-from jupyter_gpushare.cluster.hands import PROGRAM, Hands, OtherHand, UserHand
+from jupyter_gpushare.cluster.hands import hands
+from jupyter_gpushare.cluster.hands.hand import DirectoryLost
+from jupyter_gpushare.cluster.hands.hands import PROGRAM, Hands, OtherHand, UserHand
+from jupyter_gpushare.cluster.launch import generation
+from jupyter_gpushare.cluster.launch.generation import Progress, Word
 from jupyter_gpushare.errors import InvalidValue
 
 from ..polling import until

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.cluster import generation
-from jupyter_gpushare.cluster.generation import FENCED, YIELDED
+from jupyter_gpushare.cluster.launch import generation
+from jupyter_gpushare.cluster.launch.generation import FENCED, YIELDED
 
 from ..polling import comes, until
 from .work import Launches, Makes, iterations, opened

@@ -14,10 +14,10 @@ from msgspec.structs import astuple, replace
 
 from jupyter_gpushare._core import GangRules
 from jupyter_gpushare.cluster.engines.engine import PART, Capacity, Lease
-from jupyter_gpushare.cluster.gangs import Gangs
 from jupyter_gpushare.cluster.jobs import Job, Spec
 from jupyter_gpushare.cluster.journal import MIGRATIONS, Event, Journal
-from jupyter_gpushare.cluster.postponed import Postponed
+from jupyter_gpushare.cluster.queues.gangs import Gangs
+from jupyter_gpushare.cluster.queues.postponed import Postponed
 from jupyter_gpushare.cluster.records import Records
 from jupyter_gpushare.errors import LimitExceeded
 from jupyter_gpushare.wire.jobs import LookAtUse, UseBy

@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from jupyter_gpushare._core import GangRules
-from jupyter_gpushare.cluster import generation
 from jupyter_gpushare.cluster.engines.engine import Node, Start, Status
 from jupyter_gpushare.cluster.jobs import OVERDUE, RANK_LOST, Spec
+from jupyter_gpushare.cluster.launch import generation
 from jupyter_gpushare.cluster.loop import Loop
 from jupyter_gpushare.cluster.service import Service
 from jupyter_gpushare.cluster.views import cluster_view

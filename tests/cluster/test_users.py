@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from slurm import missing
 
-from jupyter_gpushare.cluster.hands import PROGRAM, Hands, words_of
+from jupyter_gpushare.cluster.hands.hands import PROGRAM, Hands, words_of
 from jupyter_gpushare.cluster.program import ENGINES
 from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.settings import load

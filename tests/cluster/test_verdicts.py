@@ -8,12 +8,12 @@ import pytest
 
 from jupyter_gpushare.cluster import jobs as j
 from jupyter_gpushare.cluster.engines.engine import Lease, Node, Status
-from jupyter_gpushare.cluster.facts import Facts
-from jupyter_gpushare.cluster.generation import Progress
 from jupyter_gpushare.cluster.jobs import Job, Spec, State
-from jupyter_gpushare.cluster.looks import Look
-from jupyter_gpushare.cluster.sights import Sight, ending_of, sight_of
-from jupyter_gpushare.cluster.verdicts import Bounds, Verdict, verdict_of
+from jupyter_gpushare.cluster.launch.facts import Facts
+from jupyter_gpushare.cluster.launch.generation import Progress
+from jupyter_gpushare.cluster.looks.looks import Look
+from jupyter_gpushare.cluster.looks.sights import Sight, ending_of, sight_of
+from jupyter_gpushare.cluster.looks.verdicts import Bounds, Verdict, verdict_of
 
 BOTH = ("n0", "n1")
 LATE = 100.0

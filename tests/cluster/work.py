@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpushare.cluster import generation
-from jupyter_gpushare.cluster.generation import Word
+from jupyter_gpushare.cluster.launch import generation
+from jupyter_gpushare.cluster.launch.generation import Word
 
 HERE = Path(__file__).parent
 JOB = HERE / "job.py"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpushare._core import ClusterQueue, Gang, GangDecision, GangProgress, GangRules
-from jupyter_gpushare.cluster.gangs import KEPT
+from jupyter_gpushare.cluster.queues.gangs import KEPT
 
 from .searches import tries
 

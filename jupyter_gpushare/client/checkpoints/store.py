@@ -2,7 +2,8 @@
 
 A checkpoint is a folder `it-000000120` with files and the SHA-256 of each, as `sha256sum` writes
 them. It has that name only when all of it is on disk. The directory of a generation that was given
-up has another name, so a process of it that still runs writes nothing (`cluster/generation.py`).
+up has another name, so a process of it that still runs writes nothing
+(`cluster/launch/generation.py`).
 """
 
 from __future__ import annotations

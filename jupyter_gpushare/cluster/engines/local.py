@@ -21,7 +21,7 @@ from typing import NamedTuple
 from ...errors import EngineUnavailable, InvalidValue, NoRoom, cause
 from .engine import NO_GPU, Gpus, Lease, Node, Start, Status, parse, plain, shards_of
 
-LAUNCHER = Path(__file__).parent.parent / "launcher.py"
+LAUNCHER = Path(__file__).parent.parent / "launch" / "launcher.py"
 NAME, NODE, GPUS = "GPUSHARE_LEASE", "GPUSHARE_NODE", "CUDA_VISIBLE_DEVICES"
 PART = "GPUSHARE_PART"  # of its GPU, which others have parts of; 1: it has them whole
 LOOK_SECONDS = 0.001  # between two looks for what was just started, or killed

@@ -31,7 +31,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from ...errors import EngineUnavailable, NoRoom, cause
 from .engine import Lease, Node, Start, Status, parse
 
-LAUNCHER = Path(__file__).parent.parent / "launcher.py"
+LAUNCHER = Path(__file__).parent.parent / "launch" / "launcher.py"
 NAMESPACE = "gpushare"
 ROOM_SECONDS = 3.0  # for which a gang waits for its GPUs
 ANSWER_SECONDS = 5.0  # for an actor

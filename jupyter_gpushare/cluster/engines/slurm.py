@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import EngineUnavailable, InvalidValue, NoRoom, cause
-from ..command import Ran, ran
+from ..hands.command import Ran, ran
 from .engine import Gpus, Lease, Node, Start, Status, parse, plain, shards_of
 
 RunAs = Callable[[str, Sequence[str], str], Ran]  # user, command, and its standard input
 
-LAUNCHER = Path(__file__).parent.parent / "launcher.py"
+LAUNCHER = Path(__file__).parent.parent / "launch" / "launcher.py"
 # Slurm signals each process of a step: they ignore USR2 until the launcher has its handler.
 SCRIPT = """#!/bin/bash
 trap '' USR2 TERM

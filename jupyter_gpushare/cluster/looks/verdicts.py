@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from .generation import YIELDED
-from .jobs import CANCELLED, NO_ROOM, NOT_STARTED, OVERDUE, RANK_LOST, Job
+from ..jobs import CANCELLED, NO_ROOM, NOT_STARTED, OVERDUE, RANK_LOST, Job
+from ..launch.generation import YIELDED
 from .sights import Sight
 
 Act = Literal["wait", "run", "ask", "end", "kill", "close"]

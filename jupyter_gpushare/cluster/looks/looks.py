@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from ..errors import EngineUnavailable
-from .engines.engine import Engine, Lease, Node, Status
+from ...errors import EngineUnavailable
+from ..engines.engine import Engine, Lease, Node, Status
 
 
 class Look(NamedTuple):

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from .engines.engine import Node, Status
-from .facts import Facts
-from .jobs import OVERDUE, Ending, Job, lease_of
+from ..engines.engine import Node, Status
+from ..jobs import OVERDUE, Ending, Job, lease_of
+from ..launch.facts import Facts
 from .looks import Look
 
 RUNNING = Status("running")

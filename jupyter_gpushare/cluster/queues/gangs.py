@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from .._core import ClusterQueue, Gang, GangProgress, GangRules
-from ..errors import DoesNotFit
-from ..format import counted, number_of_gpus
-from ..wire.jobs import Gpus
-from .jobs import Job
+from ..._core import ClusterQueue, Gang, GangProgress, GangRules
+from ...errors import DoesNotFit
+from ...format import counted, number_of_gpus
+from ...wire.jobs import Gpus
+from ..jobs import Job
 
 # What a journal keeps of a gang. What it holds, and whether it waits, follows from its job.
 KEPT = (

@@ -19,12 +19,12 @@ from typing import Any
 
 import msgspec
 
-from ..errors import InvalidValue, cause
-from ..wire.jobs import JOB_FILE
-from . import generation
+from ...errors import InvalidValue, cause
+from ...wire.jobs import JOB_FILE
+from ..launch import generation
+from ..launch.facts import Facts, facts_of
+from ..launch.generation import Word
 from .command import Ran, ran
-from .facts import Facts, facts_of
-from .generation import Word
 
 COMMANDS = ("sbatch", "scancel")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from .._core import GangRules
-from ..wire.jobs import PARTS
-from .engines.engine import Capacity
+from ..._core import GangRules
+from ...wire.jobs import PARTS
+from ..engines.engine import Capacity
+from ..jobs import Job
 from .gangs import Decision, Gangs, Line
-from .jobs import Job
 
 
 class Queues:

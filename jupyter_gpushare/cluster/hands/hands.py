@@ -19,10 +19,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ..errors import InvalidValue
+from ...errors import InvalidValue
+from ..launch.facts import Facts
+from ..launch.generation import Word
 from .command import Ran
-from .facts import Facts
-from .generation import Word
 from .hand import ERRORS, VERBS, Answer, Hand
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "jupyter-gpushare-hand"

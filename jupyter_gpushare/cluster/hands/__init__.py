@@ -1,0 +1,1 @@
+"""What the service does as the user whose job it is."""

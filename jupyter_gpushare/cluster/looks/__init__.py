@@ -1,0 +1,1 @@
+"""What the engine and the directories of jobs show, and what follows from it."""

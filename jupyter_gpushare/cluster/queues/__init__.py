@@ -1,0 +1,1 @@
+"""The jobs that wait for GPUs, in their order."""
