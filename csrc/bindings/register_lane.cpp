@@ -5,7 +5,7 @@
 
 #include "bindings/register.h"
 #include "claims/chunk.h"
-#include "memory/common/held_end.h"
+#include "memory/co_lane/held_end.h"
 #include "memory/host/allocation_hook.h"
 #include "memory/host/host_lane_memory.h"
 

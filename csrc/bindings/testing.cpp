@@ -3,7 +3,7 @@
 
 #include "bindings/errors.h"
 #include "bindings/register.h"
-#include "memory/common/lane.h"
+#include "memory/lane/lane.h"
 #include "simulation/simulated_job.h"
 
 namespace py = pybind11;

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "fake_driver.h"
-#include "memory/common/lane.h"
 #include "memory/cuda/cuda_device.h"
 #include "memory/cuda/cuda_lane_memory.h"
 #include "memory/cuda/cuda_pages.h"
+#include "memory/lane/lane.h"
 
 namespace gpushare {
 

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "memory/common/lane.h"
 #include "memory/host/page.h"
+#include "memory/lane/lane.h"
 
 constexpr std::size_t kBlock = gpushare::Lane::kSmallestBlock;  // a chunk of small lanes, too
 

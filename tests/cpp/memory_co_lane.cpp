@@ -16,8 +16,8 @@
 #include "child_process.h"
 #include "claims/chunk.h"
 #include "lane_block.h"
-#include "memory/common/lane.h"
 #include "memory/host/host_pages.h"
+#include "memory/lane/lane.h"
 
 using namespace gpushare;
 

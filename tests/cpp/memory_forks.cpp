@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "lane_block.h"
-#include "memory/common/lane.h"
 #include "memory/host/allocation_counter.h"
 #include "memory/host/host_pages.h"
 #include "memory/host/pager.h"
+#include "memory/lane/lane.h"
 
 using namespace gpushare;
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "lane_block.h"
-#include "memory/common/lane.h"
 #include "memory/host/host_pages.h"
+#include "memory/lane/lane.h"
 
 using namespace gpushare;
 

@@ -11,8 +11,8 @@
 
 #include "child_process.h"
 #include "claims/chunk.h"
-#include "memory/common/held_end.h"
-#include "memory/common/ledger.h"
+#include "memory/co_lane/held_end.h"
+#include "memory/co_lane/ledger.h"
 
 using namespace gpushare;
 

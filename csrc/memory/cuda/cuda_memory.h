@@ -7,10 +7,10 @@
 #include <optional>
 #include <string>
 
-#include "memory/common/lane.h"
 #include "memory/cuda/cuda_device.h"
 #include "memory/cuda/cuda_pages.h"
 #include "memory/cuda/cuda_segments.h"
+#include "memory/lane/lane.h"
 
 namespace gpushare {
 

@@ -1,9 +1,9 @@
 #pragma once
 #include <vector>
 
-#include "memory/common/lane_pages.h"
 #include "memory/common/sparse_array.h"
 #include "memory/cuda/cuda_device.h"
+#include "memory/lane/lane_pages.h"
 
 namespace gpushare {
 

@@ -2,10 +2,10 @@
 #include <string>
 #include <vector>
 
-#include "memory/common/lane.h"
 #include "memory/host/allocation_counter.h"
 #include "memory/host/pager.h"
 #include "memory/host/touched_blocks.h"
+#include "memory/lane/lane.h"
 
 namespace gpushare {
 

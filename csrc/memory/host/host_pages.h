@@ -1,8 +1,8 @@
 #pragma once
 #include <optional>
 
-#include "memory/common/lane_pages.h"
 #include "memory/host/fault_net.h"
+#include "memory/lane/lane_pages.h"
 
 namespace gpushare {
 

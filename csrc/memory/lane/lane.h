@@ -10,17 +10,17 @@
 #include <vector>
 
 #include "claims/time_curve.h"
+#include "memory/co_lane/co_lane.h"
+#include "memory/co_lane/low_places.h"
 #include "memory/common/block_allocator.h"
-#include "memory/common/co_lane.h"
-#include "memory/common/lane_layout.h"
-#include "memory/common/lane_pages.h"
-#include "memory/common/lane_usage.h"
-#include "memory/common/lane_window.h"
-#include "memory/common/low_places.h"
 #include "memory/common/predictor.h"
 #include "memory/common/sparse_array.h"
 #include "memory/common/spin_lock.h"
-#include "memory/common/trimmed_segments.h"
+#include "memory/lane/lane_layout.h"
+#include "memory/lane/lane_pages.h"
+#include "memory/lane/lane_usage.h"
+#include "memory/lane/lane_window.h"
+#include "memory/lane/trimmed_segments.h"
 
 namespace gpushare {
 

@@ -3,7 +3,7 @@
 #include <span>
 #include <string>
 
-#include "memory/common/lane_layout.h"
+#include "memory/lane/lane_layout.h"
 
 namespace gpushare {
 

@@ -1,4 +1,4 @@
-#include "memory/common/ledger.h"
+#include "memory/co_lane/ledger.h"
 
 #include <fcntl.h>
 #include <linux/futex.h>

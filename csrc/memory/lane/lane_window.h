@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "memory/common/block_allocator.h"
-#include "memory/common/lane_layout.h"
-#include "memory/common/lane_pages.h"
+#include "memory/lane/lane_layout.h"
+#include "memory/lane/lane_pages.h"
 
 namespace gpushare {
 

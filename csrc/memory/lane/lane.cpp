@@ -1,4 +1,4 @@
-#include "memory/common/lane.h"
+#include "memory/lane/lane.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "memory/common/held_end.h"
+#include "memory/co_lane/held_end.h"
 
 #include <algorithm>
 

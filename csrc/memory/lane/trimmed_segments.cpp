@@ -1,4 +1,4 @@
-#include "memory/common/trimmed_segments.h"
+#include "memory/lane/trimmed_segments.h"
 
 namespace gpushare {
 

@@ -1,4 +1,4 @@
-#include "memory/common/low_places.h"
+#include "memory/co_lane/low_places.h"
 
 #include <algorithm>
 #include <utility>

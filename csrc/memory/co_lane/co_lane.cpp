@@ -1,4 +1,4 @@
-#include "memory/common/co_lane.h"
+#include "memory/co_lane/co_lane.h"
 
 #include <algorithm>
 #include <bit>

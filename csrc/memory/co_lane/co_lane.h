@@ -5,8 +5,8 @@
 #include <string>
 
 #include "claims/curve.h"
+#include "memory/co_lane/ledger.h"
 #include "memory/common/block_allocator.h"
-#include "memory/common/ledger.h"
 
 namespace gpushare {
 

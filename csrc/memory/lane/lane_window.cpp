@@ -1,4 +1,4 @@
-#include "memory/common/lane_window.h"
+#include "memory/lane/lane_window.h"
 
 #include <algorithm>
 

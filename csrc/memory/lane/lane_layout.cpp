@@ -1,4 +1,4 @@
-#include "memory/common/lane_layout.h"
+#include "memory/lane/lane_layout.h"
 
 #include <algorithm>
 

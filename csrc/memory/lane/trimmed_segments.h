@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "memory/common/block_allocator.h"
-#include "memory/common/lane_layout.h"
+#include "memory/lane/lane_layout.h"
 
 namespace gpushare {
 

@@ -2,7 +2,7 @@
 #include <cstddef>
 #include <string>
 
-#include "memory/common/ledger.h"
+#include "memory/co_lane/ledger.h"
 
 namespace gpushare {
 
