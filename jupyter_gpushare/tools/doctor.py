@@ -40,7 +40,7 @@ TORCH_SECONDS = 120  # a first import from a cold network disk takes long
 TORCH_TEST = """
 import json, torch
 from jupyter_gpushare import _core
-from jupyter_gpushare.client.torch import cuda_lane
+from jupyter_gpushare.client.torch.lanes import cuda_lane
 from jupyter_gpushare.client.torch.demand.counters import self_test
 lanes = cuda_lane.why_not() or _core.cuda_trouble(0)
 print(json.dumps([torch.__version__, self_test(), lanes]))

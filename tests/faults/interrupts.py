@@ -19,7 +19,7 @@ INTERRUPTS = 10  # at random moments of the interrupted phase
 CELLS = """
 import torch
 import jupyter_gpushare as gpushare
-from jupyter_gpushare.client import sharing
+from jupyter_gpushare.client.notebook import sharing
 torch.set_num_threads(1)
 kept = [torch.full((1 << 18,), float(number)) for number in range(8)]
 net = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 4))
@@ -98,7 +98,7 @@ def while_opening(scene: Scene) -> float:
 
 
 OPENS = """
-from jupyter_gpushare.client import sharing
+from jupyter_gpushare.client.notebook import sharing
 try:
     print("opens", flush=True)
     sharing.start(name="victim", device="host")

@@ -74,7 +74,7 @@ CHILD_READS = "\n    sys.stdin.read()\n    os._exit(0)\n"
 PAGED = """
 import torch
 import jupyter_gpushare as gpushare
-from jupyter_gpushare.client import sharing
+from jupyter_gpushare.client.notebook import sharing
 torch.set_num_threads(1)
 kept = [torch.full((1 << 20,), float(number)) for number in range(16)]  # 64 MiB
 with gpushare.session(name="victim", device="host") as session:

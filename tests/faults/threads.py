@@ -22,7 +22,7 @@ NO_CELLS = 500  # in which nothing is computed
 BESIDE = """
 import threading, time, torch
 import jupyter_gpushare as gpushare
-from jupyter_gpushare.client import sharing
+from jupyter_gpushare.client.notebook import sharing
 torch.set_num_threads(1)
 frozen = torch.nn.Linear(64, 64)
 with torch.no_grad():
@@ -88,7 +88,7 @@ IDLES = f"""
 import asyncio, subprocess, threading, time
 from concurrent.futures import ThreadPoolExecutor
 import jupyter_gpushare as gpushare
-from jupyter_gpushare.client import sharing
+from jupyter_gpushare.client.notebook import sharing
 {LARGE}{MODEL}
 def train():
     for x, y in data:

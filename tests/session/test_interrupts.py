@@ -28,7 +28,7 @@ LIBRARY = Path(jupyter_gpushare.__file__).parent
 OURS = {
     str(file)
     for file in [
-        *(LIBRARY / "client").glob("*.py"),
+        *(LIBRARY / "client" / "session").glob("*.py"),
         *(LIBRARY / "wire" / name for name in ("client.py", "handoff_slot.py")),
     ]
 }

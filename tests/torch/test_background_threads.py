@@ -12,7 +12,7 @@ from .conftest import alone
 ON_AND_OFF = f"""
 import sys, threading, torch
 from torch import nn
-from jupyter_gpushare.client import sharing
+from jupyter_gpushare.client.notebook import sharing
 sys.path.insert(0, {str(ROOT)!r})
 from tests.programs.networks import mean_square, states, train
 

@@ -17,9 +17,9 @@ from .conftest import Squeezed
 
 ROOM = Path(unpublished.__file__).parent
 FILES = [
-    *ROOM.glob("squeeze/*.py"),
-    ROOM / "exports.py",
-    ROOM / "tensors.py",
+    *ROOM.glob("squeeze/**/*.py"),
+    ROOM / "storages" / "exports.py",
+    ROOM / "storages" / "tensors.py",
     ROOM / "holdings.py",
     ROOM / "backwards.py",
 ]
