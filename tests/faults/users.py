@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import Demand, Open, SetPolicy
+from jupyter_gpushare.wire.messages import Demand, Open
 
 from .brokers import MEMBER, kill, without_a_new_broker
 from .matrix import OF_A_BROKER, row
 from .scene import Party, Scene
 
-WINDOW_SECONDS = 2.0
 # Another user may not read our Python, so it imports first.
 ANOTHER_USER = """
 import psutil, resource, select, time
@@ -42,18 +41,6 @@ while True:
         while client.has_news():
             if isinstance(message := client.receive(), Grant):
                 client.send(Finish(message.turn), Request(message.turn + 1))
-"""
-GRABS = """
-print("grabs", flush=True)
-while True:
-    session = Session(settings.load(), name="grabs", device="host", weight=1000.0)
-    session.open()
-    session.enter()
-    while session.holding:
-        time.sleep(0.002)
-        session.declare(1)
-        session.boundary()
-    session.close()
 """
 SILENT = """
 import socket
@@ -93,33 +80,6 @@ def crowd_of_a_user(scene: Scene) -> float:
     since = scene.await_turn()
     ends(scene, crowd)
     return since
-
-
-@row("another user has a new session of weight 1000 for each turn, under las", is_quick=False)
-def grabs_of_a_user(scene: Scene) -> float:
-    """Our user keeps its half of the device, loosely."""
-    with Client.connect(scene.settings, "tests") as client:
-        client.ask(SetPolicy("las"))
-        grabbing = [another_user(scene, GRABS) for _ in range(4)]
-        for each in grabbing:
-            each.hear_until("grabs")
-        before, since = neighbour_seconds(scene), time.monotonic()
-        for _ in client.watch(0.1):
-            if time.monotonic() - since > WINDOW_SECONDS:
-                break
-        gained, passed = neighbour_seconds(scene) - before, time.monotonic() - since
-    since = scene.await_turn()
-    ends(scene, *grabbing)
-    with Client.connect(scene.settings, "tests") as client:
-        client.ask(SetPolicy("fair"))
-    assert gained / passed > 0.25
-    return since
-
-
-def neighbour_seconds(scene: Scene) -> float:
-    view = scene.session("neighbour")
-    assert view is not None
-    return view.device_seconds
 
 
 @row("20 forks of a process keep 60 silent connections each", is_quick=False)
