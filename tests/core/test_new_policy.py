@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,15 +46,8 @@ pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _built() -> Iterator[None]:
-    added = COPY / "csrc" / "core" / "policies" / f"{NAME}.cpp"
-    added.parent.mkdir(parents=True, exist_ok=True)
-    added.write_text(FILE)
-    try:
-        changed_copy(ROW)
-        yield
-    finally:
-        added.unlink()
+def _built() -> None:
+    changed_copy(ROW, {f"csrc/core/policies/{NAME}.cpp": FILE})
 
 
 def python(*arguments: str) -> str:

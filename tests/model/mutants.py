@@ -7,15 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pybind11
 
 ROOT = Path(__file__).resolve().parents[2]
-COPY = ROOT / "build" / "mutants" / "copy"
-BUILD = ROOT / "build" / "mutants" / "build"
+OURS = ROOT / "build" / "mutants" / os.environ.get("PYTEST_XDIST_WORKER", "alone")
+COPY, BUILD = OURS / "copy", OURS / "build"
 # for PYTHONPATH: each Python that starts there imports the copy
 MODULES = Path(__file__).with_name("mutated")
 COPIED = ("csrc", "tests/cpp", "tests/fake_driver", "jupyter_gpushare")
@@ -143,17 +145,28 @@ MUTANTS = {
 }
 
 
-def changed_copy(mutant: Mutant | None) -> Path:
-    """The folder of a copy with that bug, built; None: a copy without one."""
+def changed_copy(mutant: Mutant | None, added: Mapping[str, str] = MappingProxyType({})) -> Path:
+    """The folder of a copy with that bug, built; None: a copy without one. `added` are the texts of
+    further files."""
     for folder in COPIED:
+        _remove_moved(folder)
         shutil.copytree(ROOT / folder, COPY / folder, dirs_exist_ok=True, copy_function=_copy)
     if mutant is not None:
         file = COPY / mutant.file
         text = file.read_text()
         assert text.count(mutant.before) == 1, f"{mutant.file} has changed: {mutant.before!r}"
         file.write_text(text.replace(mutant.before, mutant.after))
+    for name, text in added.items():
+        (COPY / name).write_text(text)
     _build()
     return COPY
+
+
+def _remove_moved(folder: str) -> None:
+    """Remove from the copy what the product no longer has at its place."""
+    for file in (COPY / folder).rglob("*"):
+        if file.is_file() and not (ROOT / file.relative_to(COPY)).exists():
+            file.unlink()
 
 
 def _copy(source: str, target: str) -> None:
