@@ -187,8 +187,7 @@ class Turn:
         self._usage.stop_wait()
         self.holding = True
         self._idle_turn.lend()
-        if self._waiter != get_ident():
-            self._wake()
+        self._wake()
 
     def on_yield(self, message: Yield) -> None:
         if message.turn == self.number and self.holding:
