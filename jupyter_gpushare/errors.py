@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-# What msgspec raises for bytes from outside: they may also be no UTF-8, or deeply nested lists.
+# msgspec raises these for bytes from outside, which may also be no UTF-8, or deeply nested lists.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 

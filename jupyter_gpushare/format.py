@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-# What people read for these figures, everywhere; the panel has the same table.
+# The words for these figures, everywhere; the panel has the same table.
 LABELS = {
     "persistent": "model and data",
     "ephemeral": "working memory",

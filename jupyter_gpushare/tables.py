@@ -37,7 +37,7 @@ HUES = {
     "grey": Hue("dim", "#808080"),
     "pale": Hue("dim", "#8883"),
 }
-# What each hue means; the panel's style sheet has the same meanings in JupyterLab's colours.
+# The meaning of each hue; the panel's style sheet has the same meanings in JupyterLab's colours.
 STATES = {
     "overdue": "red",
     "problem": "red",

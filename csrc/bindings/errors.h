@@ -6,7 +6,7 @@
 
 namespace gpushare {
 
-// Of the module that calls it.
+// Translates the errors of the module that calls it.
 inline void translate_errors() {
   pybind11::register_local_exception_translator([](std::exception_ptr raised) {
     try {

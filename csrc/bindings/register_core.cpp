@@ -1,4 +1,4 @@
-// What goes into a scheduler and comes out of it, for Python.
+// The inputs and outputs of a scheduler, for Python.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

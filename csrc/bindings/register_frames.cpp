@@ -1,4 +1,4 @@
-// What the threads of Python do.
+// The frames of all threads of Python.
 #include <pybind11/pybind11.h>
 
 #include "bindings/other_threads.h"

@@ -1,4 +1,4 @@
-// What tests and benchmarks drive by itself, and the product does not. It is in no wheel.
+// Parts that tests and benchmarks drive by themselves, and the product does not. No wheel has them.
 #include <pybind11/pybind11.h>
 
 #include "bindings/errors.h"
@@ -10,7 +10,7 @@ namespace py = pybind11;
 
 namespace {
 
-// What objects of the product have, and nothing in the product reads in Python.
+// Readings of objects of the product that nothing in the product reads in Python.
 void register_readings(py::module_& module) {
   using namespace gpushare;
   module.def("think", [](const Cell& cell) { return cell.think; }, py::arg("cell"));

@@ -1,4 +1,4 @@
-// What two processes that compute at once claim of the memory of one co-lane, as one 64-bit word:
+// The claims of two processes that compute at once on one co-lane, as one 64-bit word:
 // no crash leaves half of a change, and no lock is needed. Each fills the lane from its own end, so
 // all that it has is one number, its extent.
 //
@@ -75,7 +75,7 @@ class Claims {
     elder_ = other(end);
   }
 
-  // What lies above `to` is not needed any more.
+  // Frees the chunks above `to`.
   void shrink(int end, Chunks to) { sides_[end].extent = std::min(extent(end), to); }
 
   // No more than `most` will be needed from here on.

@@ -1,6 +1,6 @@
-// What iterations have of a lane against their progress, learned while they run. Progress is the
-// number of blocks that have begun or ended: iterations of a training are alike, whatever time they
-// take, so this depends neither on load nor on waits.
+// The bytes of a lane that iterations use against their progress, learned while they run. Progress
+// is the number of blocks that have begun or ended: iterations of a training are alike, whatever
+// time they take, so this depends neither on load nor on waits.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -53,7 +53,7 @@ class Curve {
   std::uint32_t shift_ = 0, events_ = 0;
 };
 
-// What the next iteration may need, by the last kHalf to 2 * kHalf of them.
+// The possible need of the next iteration, by the last kHalf to 2 * kHalf of them.
 class Envelope {
  public:
   static constexpr int kHalf = 32;

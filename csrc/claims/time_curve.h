@@ -1,5 +1,5 @@
-// What an iteration has in its lane against time, learned while iterations run: for people, and for
-// simulations. What a session says that it still needs goes by events instead (curve.h).
+// The bytes of an iteration in its lane against time, learned while iterations run: for people, and
+// for simulations. What a session says that it still needs goes by events instead (curve.h).
 #pragma once
 #include <algorithm>
 #include <array>

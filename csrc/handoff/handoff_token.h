@@ -7,7 +7,7 @@
 
 namespace gpushare {
 
-// Of what has arrived: a Yield is among the first of them.
+// Of the bytes that have arrived this many are read: a Yield is among the first.
 inline constexpr std::size_t kMostReadBytes = 4096;
 
 // A turn as a Grant of the broker gives it (wire/messages.py).

@@ -22,7 +22,7 @@ class IdleTurn {
     std::function<void()> evacuate;
   };
 
-  // Where `watches` is false there is no thread, and the turn goes when `look` is called.
+  // If `watches` is false there is no thread, and the turn goes when `look` is called.
   explicit IdleTurn(Lane lane, bool watches = true);
   IdleTurn(const IdleTurn&) = delete;
   IdleTurn& operator=(const IdleTurn&) = delete;
@@ -43,7 +43,7 @@ class IdleTurn {
   // The turn may not go any more, or is over. Returns false if it has gone before: then it must
   // not be handed off.
   bool keep();
-  // What the thread does again and again: the turn goes if it may and the broker wants it.
+  // The thread calls this again and again: the turn goes if it may and the broker wants it.
   void look();
 
   // An iteration begins: the turn cannot go before `leave`. Returns whether the turn is there:

@@ -1,4 +1,4 @@
-// What a simulation remembers: turns that are over, and how the memory of each device was used.
+// The record of a simulation: its finished turns, and the use of the memory of each device.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What two sessions get done that use one lane at once: their iterations follow curves in virtual
+// The work of two sessions that use one lane at once: their iterations follow curves in virtual
 // time, and each waits where the claims say that it would.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace gpushare {
 
-// What an iteration has of its lane, in equal parts of its time.
+// The bytes of an iteration in its lane, in equal parts of its time.
 struct IterationCurve {
   Seconds seconds = 0;       // of one, alone
   std::vector<Bytes> bytes;  // the most in each part

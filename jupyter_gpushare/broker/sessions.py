@@ -13,7 +13,7 @@ from .peer import Peer
 
 @dataclass(eq=False, slots=True)
 class SessionRecord:
-    """What the broker knows of one session, apart from what the scheduler decides.
+    """The broker's record of one session, without the decisions of the scheduler.
 
     The scheduler has its demand, weight and state (`_core.SessionState`). A session on several
     `devices` at once is a gang: the scheduler calls the first of them its own, and it has no

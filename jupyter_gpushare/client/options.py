@@ -70,7 +70,7 @@ def _bytes(value: str) -> float:
 
 
 class Loop(msgspec.Struct):
-    """What `iterations` is given beside its loader."""
+    """The arguments of `iterations` beside its loader."""
 
     epochs: Annotated[int, Meta(ge=0)] = 1
 

@@ -1,5 +1,5 @@
-"""What is done about a job outside of the service: at the engine, and to the directory of a
-generation. The journal has it already, except for how a start ended."""
+"""Acts on a job outside of the service: at the engine, and on the directory of a generation. The
+journal has them already, except for the outcome of a start."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class Acts:
                 self._engine.ask_yield(lease_of(job))
 
     def kill(self, lease: Lease) -> None:
-        """What lives on all the same is found when all that runs is looked at, and killed then."""
+        """Kill all processes of a lease. The next sweep finds and kills survivors."""
         with suppress(EngineUnavailable):
             if lease.handle:
                 self._engine.kill(lease)
 
     def close(self, job: Job) -> Ending:
-        """What is left of it writes nothing any more. Raises DirectoryLost, and OSError: then
-        it is not closed, and no other generation must be started."""
+        """Close the generation: its survivors can write nothing more. Raises DirectoryLost, and
+        OSError: then it is not closed, and no other generation must be started."""
         self.kill(lease_of(job))
         hand = self._hands.of(job.user)
         return ending_of(job, hand.close(job.directory, job.generation, [*job.place]))

@@ -28,7 +28,7 @@ RANK_LOST = "a rank is lost"
 
 
 class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the service knows of a job; its command is in its directory, for its launchers."""
+    """The wishes of a job. Its command is in its directory, for its launchers."""
 
     gpus: Gpus
     nodes: Annotated[int, Meta(ge=0, le=MOST_GPUS)] = 0  # at most this number of them; 0: any
@@ -38,7 +38,7 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def wants_part(self) -> bool:
-        """Of one GPU, which others use too."""
+        """Whether it wants a part of one GPU, which others use too."""
         return self.gpus < 1
 
 
@@ -114,7 +114,7 @@ class Ending(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What has happened to the job, and the state in which it is from then on."""
+    """An event of the job, and its state from then on."""
 
     what: str
     state: State
@@ -128,7 +128,7 @@ class Row(NamedTuple):
 
 
 def outcome_of(job: Job, ending: Ending) -> Outcome:
-    """By the first row that holds."""
+    """Return the outcome of the first row that holds."""
     return next(row.follows(job, ending) for row in TABLE if row.holds(job, ending))
 
 

@@ -1,5 +1,5 @@
-"""What is known of each job, in a SQLite database: each arrow of a job is one transaction, and on
-disk before anything is done about it.
+"""The state of each job, in a SQLite database: each transition of a job is one transaction, and on
+disk before the service acts on it.
 
 States are kept, and not only events: to decide anew from events would come to something else after
 an upgrade. Everything here blocks.
@@ -98,7 +98,7 @@ NAMES = {"user": "user", "job": "job", "day": "date(hour, 'unixepoch', 'localtim
 
 
 class Use(NamedTuple):
-    """What a job has computed in an hour."""
+    """The computation of a job in an hour."""
 
     hour: int  # in Unix seconds, when it began
     user: str
@@ -152,7 +152,7 @@ class Journal:
             self._database.executemany(ADD_USE, uses)
 
     def uses(self, asked: LookAtUse, user: str | None) -> list[UseRow]:
-        """Of all users, or of one."""
+        """Return the use by all users, or by one."""
         order = "1" if asked.by == "day" else "2 DESC, 1"
         of = "" if user is None else " AND user = ?"
         rows = self._database.execute(

@@ -129,7 +129,7 @@ class Service:
         return self._troubles.of(job.id)
 
     def line(self, wants_part: bool) -> Line:
-        """Of jobs that wait for a part of a GPU, or of those that wait for whole ones."""
+        """Return the line of jobs that wait for a part of a GPU, or for whole ones."""
         return self._queues.line(wants_part)
 
     def refusal(self, job: Job) -> str:
@@ -274,7 +274,7 @@ class Service:
             self._settle(now, job, outcome_of(job, ending), detail, **kept)
 
     def _settle(self, now: float, job: Job, outcome: Outcome, detail: str = "", **kept: Any) -> Job:
-        """What becomes of a job that has no generation any more."""
+        """Write the outcome of a job that has no generation any more."""
         gangs = self._queues.of(job)
         gangs.finish(now, job.id)
         self._told.pop(job.id, None)

@@ -1,4 +1,4 @@
-"""What keeps the service from looking after a job, for as long as each step meets it."""
+"""Troubles that keep the service from looking after a job, for as long as each step meets them."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ class Troubles:
         return self._before.get(id) != sentence
 
     def of(self, id: str) -> str:
-        """By the last step; an empty string: none."""
+        """Return the trouble that the last step has met; empty: none."""
         return self._now.get(id, "")

@@ -1,4 +1,4 @@
-"""What people see of a cluster: jobs and nodes, with one sentence for what each job does."""
+"""The view of a cluster for people: jobs and nodes, with one sentence for each job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNKNOWN = "the engine does not answer, so this is as it was before"
 def cluster_view(
     service: Service, user: str, id: str, all: bool, cluster: str, now: float
 ) -> ClusterView:
-    """What that user sees. Raises UnknownJob."""
+    """Return the view of that user. Raises UnknownJob."""
     jobs = [service.job(id)] if id else service.jobs(all)
     free = free_of(service)
     lines = {wants_part: service.line(wants_part) for wants_part in (False, True)}
@@ -92,7 +92,7 @@ def job_view(service: Service, job: Job, line: Line, free: Capacity, now: float)
 
 
 def seen_by(user: str, view: JobView) -> JobView:
-    """Of a job of another user not where its files are, nor the last lines of its log."""
+    """Hide the directory and the last lines of the log of another user's job."""
     if user == view.user or has_all_rights(user):
         return view
     sentence = "failed" if view.state == "failed" else view.sentence

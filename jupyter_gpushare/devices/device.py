@@ -1,4 +1,4 @@
-"""What the broker knows of a device."""
+"""A device as the broker knows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What NVML tells of GPUs: which GPUs there are, and which processes use their memory.
+"""The view of NVML: which GPUs there are, and which processes use their memory.
 
 It makes no CUDA context. NVML counts GPUs in the order of the PCI bus and shows all of them,
 whatever `CUDA_VISIBLE_DEVICES` says. Nothing here raises: what NVML does not tell is absent.
@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 
 class Gpu(NamedTuple):
-    """What CUDA would call a device: a card, or a slice (MIG device) of the card of that number.
+    """A device in the sense of CUDA: a card, or a slice (MIG device) of the card of that number.
 
     `name` is what users type: ``cuda:0`` is a card, ``cuda:0:1`` the slice 1 of card 0, as
     nvidia-smi numbers both. `capacity_bytes` excludes the memory that the driver reserves for

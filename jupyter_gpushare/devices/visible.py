@@ -31,7 +31,7 @@ TOO_LATE = "CUDA runs in this process already, and not on that GPU: restart the 
 
 
 class Visible:
-    """What a process with the environment `environ` sees, on a host that has the GPUs `there`.
+    """The GPUs that a process with the environment `environ` sees, of the GPUs `there` of the host.
 
     `doubt` is empty, or the sentence that says why the numbers of the GPUs are not known.
     """

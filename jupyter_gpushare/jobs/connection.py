@@ -94,7 +94,7 @@ class Cluster:
         return self._ask(LookAtJobs(all=all), ClusterView)
 
     def use(self, start: float, end: float, by: UseBy) -> JobUses:
-        """Of the user's own jobs alone, unless this user runs the service."""
+        """Return the use by the user's own jobs; by all jobs if this user runs the service."""
         return self._ask(LookAtUse(start, end, by), JobUses)
 
     def _speak_for(self, user: str) -> None:

@@ -39,7 +39,7 @@ class Asked(NamedTuple):
 
 
 class Refusal(msgspec.Struct):
-    """What the service says of a request that it refuses."""
+    """The answer of the service to a request that it refuses."""
 
     message: str
     code: str = ""

@@ -68,7 +68,7 @@ def made(
 
 
 def discard(wish: Submit) -> None:
-    """Of a job that was refused."""
+    """Remove the directory of a job that was refused."""
     shutil.rmtree(wish.directory, ignore_errors=True)
 
 
@@ -111,7 +111,7 @@ def content(command: Sequence[str], wanted: Wanted) -> bytes:
 
 
 def is_passed(name: str, text: str) -> bool:
-    """What is no UTF-8 cannot be written in JSON, and stays here."""
+    """Return whether JSON can have the text: it has to be UTF-8."""
     try:
         (name + text).encode()
     except UnicodeEncodeError:
@@ -120,7 +120,7 @@ def is_passed(name: str, text: str) -> bool:
 
 
 def write(path: Path, data: bytes) -> None:
-    """For this user alone: it may have secrets of the environment."""
+    """Only this user may read the file: it may have secrets of the environment."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as file:
         file.write(data)

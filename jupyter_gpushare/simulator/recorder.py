@@ -1,5 +1,5 @@
-"""What happened at a broker, one JSON object a line: `jupyter gpushare record` writes it, and
-`jupyter gpushare simulate --from` replays it.
+"""The events of a broker, one JSON object a line: `jupyter gpushare record` writes them, and
+`jupyter gpushare simulate --from` replays them.
 
 Events are the differences between Snapshots, which a subscriber gets when something has changed,
 at most every `INTERVAL_SECONDS`: their times are accurate to that interval, and the iterations and

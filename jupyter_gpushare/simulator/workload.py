@@ -207,7 +207,7 @@ def squeezable(job: Job, parts: Mapping[float, float]) -> Job:
 
 
 class Model(NamedTuple):
-    """What one iteration of a model needs; `iteration` is in seconds."""
+    """The need of one iteration of a model; `iteration` is in seconds."""
 
     name: str
     persistent: int

@@ -240,7 +240,7 @@ SHARED = "jobs share the GPUs of {}, and take turns only where a broker runs on 
 
 
 def _jobs(settings: Settings) -> Iterator[Check]:
-    """Where jobs would run, by the service of another user, or by the engine of one's own."""
+    """Tell where jobs would run: by the service of another user, or by an engine of one's own."""
     from ..wire.launch import is_of_another_user
 
     is_slurm = settings.cluster_engine == "slurm"
@@ -316,7 +316,7 @@ def _memory(capacity: int, usage: Usage, sessions: set[int]) -> str:
 
 
 def _visible(settings: Settings) -> Iterator[Check]:
-    """What `cuda:N` means here, where it differs from what it means to the broker."""
+    """Tell the meaning of `cuda:N` here if the broker means another GPU by it."""
     from ..devices import nvml
     from ..devices.visible import VARIABLE, Visible
 

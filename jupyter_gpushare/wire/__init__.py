@@ -1,1 +1,1 @@
-"""What travels between processes: messages, their framing, connections and credentials."""
+"""The traffic between processes: messages, their framing, connections and credentials."""

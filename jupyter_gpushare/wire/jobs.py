@@ -45,8 +45,8 @@ class Submit(Message, frozen=True, forbid_unknown_fields=True):
 
 
 class SpeakFor(Message, frozen=True):
-    """What comes after it on this connection is asked by that user, whom a hub has identified. Only
-    root may say so, and the user that runs the service. The answer is Done."""
+    """Later requests on this connection are of that user, whom a hub has identified. Only root and
+    the user that runs the service may send it. The answer is Done."""
 
     user: str
 
@@ -150,7 +150,7 @@ class UseRow(msgspec.Struct, frozen=True):
 
 
 class JobUses(Message, frozen=True):
-    """What has used most comes first; days in their order."""
+    """Rows by use, the largest first; days in their order."""
 
     rows: list[UseRow]
 

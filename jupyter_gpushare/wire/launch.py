@@ -27,8 +27,8 @@ STARTING_SECONDS = 3.0  # a broker that has ended without listening is not start
 # Names of variables that the broker has no use for, and would keep longer than the process that
 # has them.
 SECRET = re.compile("TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|KEY", re.IGNORECASE)
-# What engines and launchers say to a job and its ranks. By the first of them, all processes of a
-# job are found and killed at its end; what serves others too is none of them.
+# Engines and launchers tell a job and its ranks these. The first one marks all processes of a job,
+# which are found and killed at its end; a process that serves others too must not have it.
 OF_A_JOB = re.compile(
     r"GPUSHARE_(LEASE|NODE|PART|ENDS_WITH|JOB|GENERATION|YIELD|RESUME)|RANK|WORLD_SIZE"
     r"|(LOCAL|GROUP)_(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_RUN_ID"
@@ -36,7 +36,7 @@ OF_A_JOB = re.compile(
 
 
 class Program(NamedTuple):
-    """What listens: its name for people, its module, and the variable of its socket."""
+    """A program that listens: its name for people, its module, and the variable of its socket."""
 
     name: str
     module: str
@@ -105,7 +105,7 @@ def _troubles_of_the_system(path: Path) -> Iterator[None]:
 
 
 def is_in_the_way(path: Path, why: str) -> BrokerUnavailable:
-    """What to say where something else lies at `path` that a broker could not take away."""
+    """Return the error for something else at `path` that a broker could not remove."""
     return BrokerUnavailable(
         f"{path} lies in the place of the broker's socket, and cannot be taken away ({why}):"
         " move it, or set JUPYTER_GPUSHARE_SOCKET to another path"

@@ -54,8 +54,8 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """What is alive in the lane in a usual iteration of a session: in equal parts of its `seconds`,
-    without waits, the most of each in percent of `peak_bytes`; at most 64 parts."""
+    """The bytes alive in the lane in a usual iteration of a session: for each of at most 64 equal
+    parts of its `seconds`, without waits, the most in percent of `peak_bytes`."""
 
     seconds: float
     peak_bytes: int
@@ -176,8 +176,8 @@ class Finish(Message, frozen=True):
 
 
 class Report(Message, frozen=True):
-    """What happened since the last report: `iterations` counts only those. Without a `curve` the
-    last one still holds."""
+    """The events since the last report: `iterations` counts only those. Without a `curve` the last
+    one still holds."""
 
     iterations: int
     demand: Demand
@@ -496,7 +496,7 @@ class Error(Message, frozen=True, omit_defaults=True):
     is_answer: bool = True
 
 
-# What a session says without waiting for an answer.
+# A session sends these without waiting for an answer.
 UNANSWERED = (NewKey, Request, Finish, Report, Busy, PagedOut, Rests, StaysIn)
 
 

@@ -85,7 +85,7 @@ class RestingView(msgspec.Struct, frozen=True):
 
 
 class Intervention(msgspec.Struct, frozen=True):
-    """What the Jupyter server that owns the kernel of a session has to do to it, by the rules.
+    """A step that the Jupyter server of a session's kernel has to take, by the rules.
 
     `interrupt` its cell; `end` its kernel; `cull` its kernel, which is idle.
     """
@@ -232,7 +232,7 @@ class Snapshot(Message, frozen=True):
 
 
 def in_words(snapshot: Snapshot) -> Snapshot:
-    """As people read it: with the names that they may see, and a sentence for each reason.
+    """Return the Snapshot for people: the names that they may see, a sentence for each reason.
 
     One that is in words already stays as it is.
     """

@@ -1,1 +1,1 @@
-"""What was used, by user, group and notebook, and reports of it."""
+"""The use of the devices, by user, group and notebook, and reports of it."""

@@ -1,4 +1,4 @@
-"""What each user, group and notebook uses of the devices: counted here, kept by the ledger.
+"""The use of the devices by each user, group and notebook: counted here, kept by the ledger.
 
 A session that comes back reports what it has used (`past`). What is counted here already stays, and
 of the rest it is credited with no more than it can have used since then. So a session that had the
@@ -70,7 +70,7 @@ class Accounts:
         clock: Callable[[], float] = time.time,
         now: float | None = None,
     ) -> None:
-        """Without a ledger, for the reason in `lack`, the accounts end with the broker.
+        """The accounts end with the broker if there is no ledger, for the reason in `lack`.
 
         Raises sqlite3.Error where the ledger cannot be read.
         """

@@ -1,4 +1,4 @@
-"""What was used of each device, hour by hour, in a SQLite database that others may read meanwhile.
+"""The use of each device, hour by hour, in a SQLite database that others may read meanwhile.
 
 Everything here blocks, and belongs to one thread at a time.
 """

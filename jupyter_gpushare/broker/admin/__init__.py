@@ -1,1 +1,1 @@
-"""What an administrator sets: the rulebook, quotas, reservations and idle culling."""
+"""The settings of an administrator: the rulebook, quotas, reservations and idle culling."""

@@ -1,4 +1,4 @@
-"""What people have changed live, which holds at the next broker, too, however this one ends.
+"""Live changes by people. They hold at the next broker, too, however this one ends.
 
 A session tells the next broker itself with which values it was opened, and what it has changed of
 itself. What others have changed of it is in a file beside the socket, and so are the policies, the
@@ -32,7 +32,7 @@ log = logging.getLogger("jupyter_gpushare.broker")
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What others have changed of a session of this user; None: nothing."""
+    """Changes that others have made to a session of this user; None: no change."""
 
     user: str
     weight: float | None = None
@@ -43,7 +43,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
         return {name: value for name in LIVE if (value := getattr(self, name)) is not None}
 
     def in_words(self, said: Open) -> list[str]:
-        """What differs from what the session says itself."""
+        """Return the changes that differ from the session's own values."""
         changed = self.changed().items()
         return [SAID[name](value) for name, value in changed if value != getattr(said, name)]
 

@@ -151,7 +151,7 @@ class User(Table, frozen=True):
 
 
 class Quota(Table, frozen=True):
-    """What one user, or one group together, may have at a time or in a day; None: no limit."""
+    """The limits of one user, or of one group together, at a time or in a day; None: no limit."""
 
     persistent: Bytes = None
     lane: Bytes = None
@@ -228,7 +228,7 @@ class Reservation(Table, frozen=True):
 
 
 class Idle(Table, frozen=True):
-    """What is done to a notebook after this time without a running cell; None: never."""
+    """The steps against a notebook after this time without a running cell; None: never."""
 
     give_back_caches_after: Seconds = None
     page_out_after: Seconds = None
@@ -237,7 +237,7 @@ class Idle(Table, frozen=True):
 
 
 class Overdue(Table, frozen=True):
-    """What is done to a holder after this time overdue; None: never."""
+    """The steps against a holder after this time overdue; None: never."""
 
     interrupt_after: Seconds = None
     end_after: Seconds = None

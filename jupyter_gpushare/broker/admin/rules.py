@@ -78,7 +78,7 @@ class RuleEngine:
 
     @property
     def has_rules(self) -> bool:
-        """Without rules there are no directives."""
+        """Whether there are rules; without them there are no directives."""
         return self.rules != NO_RULES
 
     def follow_file(self) -> bool:

@@ -9,7 +9,7 @@ LONGEST_SECONDS = 10.0  # that one look adds
 
 
 class SteadyClock:
-    """As the system's monotonic clock, of which one look adds LONGEST_SECONDS at most.
+    """The system's monotonic clock; but one look adds LONGEST_SECONDS at most.
 
     While a client is connected the broker looks ten times a second. If more time has passed, the
     clock has leapt (a virtual machine that was moved, or stood still), or the broker itself stood
@@ -33,5 +33,5 @@ class SteadyClock:
         return self._seen - self._ahead
 
     def when(self, moment: float) -> float:
-        """What the source says at that moment of this clock, if it does not leap until then."""
+        """Return the source's time at that moment of this clock, unless it leaps until then."""
         return moment + self._ahead

@@ -303,8 +303,8 @@ class Connection(asyncio.BufferedProtocol, Peer):
             self._transport.abort()
 
     def end_if_half_closed(self) -> None:
-        """Where closing fails for want of memory, asyncio does not try again by itself; and not at
-        all where it had only the call of `connection_lost` left to do."""
+        """Close again where closing has failed for want of memory: asyncio does not try again by
+        itself, and not at all if only the call of `connection_lost` was left to do."""
         if not self._transport.is_closing() or self.is_behind():
             return
         if not self._is_aborted:
@@ -330,7 +330,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
             raise LimitExceeded(f"more than {rate} messages per second; the connection is closed")
 
     def _refuse(self, error: GpuShareError) -> None:
-        """What cannot be read cannot be trusted to be in step: say why, then close."""
+        """Say why, then close: after a message that cannot be read, no later one can be trusted."""
         why = printable(str(error))  # or a client that is refused could write lines of the log
         log.warning("process %d of %s: %s", self.pid, self.user or f"uid {self.uid}", why)
         self._heard.clear()
@@ -362,7 +362,7 @@ def _is_hidden(pid: int) -> bool:
 
 
 def _computes(thread: Path) -> bool:
-    """By its state and flags; the name before them may contain anything but ends at the last )."""
+    """Decide by its state and flags; the name before them ends at the last `)`."""
     try:
         fields = thread.read_text().rpartition(")")[2].split()
     except OSError:

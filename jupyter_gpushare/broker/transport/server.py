@@ -204,7 +204,7 @@ class Endpoint:
             self._set_alarm(due)
 
     def _set_alarm(self, due: float) -> None:
-        """By asyncio's clock, time.monotonic. An alarm that rings too early is set anew."""
+        """`due` is of asyncio's clock, time.monotonic. An alarm that rings early is set again."""
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm = self._loop.call_at(due, self._ring)

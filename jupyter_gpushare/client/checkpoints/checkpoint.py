@@ -33,7 +33,7 @@ class Place(NamedTuple):
 
 
 class Checkpoint:
-    """What a job keeps, and its place. Outside of a job there is a place, and nothing is kept."""
+    """The kept state of a job, and its place. Outside of a job only the place is known."""
 
     def __init__(self, kept: dict[str, Any], every: float, store: Store | None) -> None:
         self._kept = kept

@@ -211,7 +211,7 @@ def say(sentence: str) -> None:
 
 
 def _sync(path: Path) -> None:
-    """What a file has, or the names in a directory, are on disk."""
+    """Write the contents of a file, or the names in a directory, to the disk."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

@@ -1,1 +1,1 @@
-"""What users call: sharing begins and ends, cells, blocks of iterations, the line of a wait."""
+"""The API of users: sharing begins and ends, cells, blocks of iterations, the waiting line."""

@@ -136,8 +136,8 @@ class Link:
         return True
 
     def restored_aside(self) -> bool:
-        """As `restored`, for the keeper, while other threads may continue; True if the link is
-        closed."""
+        """Do as `restored`, for the keeper, while other threads may continue. Return True if the
+        link is closed."""
         self.is_restoring = True
         try:
             with self.lock:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class Held(NamedTuple):
-    """What all variables with these names hold: `results` of iterations with their graphs, or
-    `gradients`."""
+    """The bytes that all variables with these names hold: `results` of iterations with their
+    graphs, or `gradients`."""
 
     kind: str
     names: tuple[str, ...]

@@ -180,7 +180,7 @@ class Turn:
 
     @property
     def squeezed_bytes(self) -> int:
-        """What the grant of this turn allows an iteration; 0: all that it needs."""
+        """The bytes that the grant of this turn allows an iteration; 0: all that it needs."""
         return self._lane_use.squeezed_bytes if self.holding else 0
 
     def begin(self) -> None:

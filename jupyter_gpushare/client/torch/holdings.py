@@ -1,5 +1,5 @@
-"""What the variables of a notebook hold between iterations that the next one does without: graphs
-for a backward, and gradients."""
+"""Memory that the variables of a notebook hold and the next iteration does without: graphs for a
+backward, and gradients."""
 
 from __future__ import annotations
 

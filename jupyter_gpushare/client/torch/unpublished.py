@@ -1,5 +1,5 @@
-"""What squeezing uses of PyTorch that PyTorch does not publish. It is looked for once, when sharing
-begins: what a version lacks is told in words, and not met in a forward of the user."""
+"""The unpublished names of PyTorch that squeezing uses. They are looked up once, when sharing
+begins: a missing name is told in words, and not met in a forward of the user."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What launches processes: one file for each kind of engine, with the six verbs of `engine`."""
+"""Engines launch processes: one file for each kind, with the six verbs of `engine`."""

@@ -73,8 +73,8 @@ class Start(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """What runs of a generation. `handle` is the engine's own name for it, and `user` the one that
-    runs it, unless that is the service's own: others may use names like ours."""
+    """The processes of a generation. `handle` is the engine's name for them. `user` runs them;
+    empty: the service's own. Others may use names like ours."""
 
     job: str
     generation: int
@@ -107,7 +107,7 @@ class Engine(Protocol):
         """A lease that is not in the answer is gone."""
 
     def adopt(self) -> Collection[Lease]:
-        """What runs of this cluster, for a service that was started anew."""
+        """Return the leases of this cluster that run, for a restarted service."""
 
 
 def shards_of(part: Gpus, shards: int) -> int:

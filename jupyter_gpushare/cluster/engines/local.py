@@ -38,7 +38,7 @@ class Devices(NamedTuple):
     is_host: bool = False
 
     def taken(self, part: Gpus) -> float:
-        """What of a GPU is taken for such a part of it."""
+        """Return the share of a GPU that such a part takes, in whole shards."""
         return shards_of(part, self.shards) / self.shards
 
 
@@ -70,7 +70,7 @@ class Process(NamedTuple):
 
     @property
     def is_launcher(self) -> bool:
-        """What a launcher starts inherits its environment, and leads no session."""
+        """Whether it is a launcher. Its children inherit its environment, and lead no session."""
         with suppress(OSError):
             return os.getsid(self.pid) == self.pid and str(LAUNCHER) in words_of(
                 self.pid, "cmdline"
@@ -83,15 +83,15 @@ class Process(NamedTuple):
 
     @property
     def part(self) -> float:
-        """Of each of them; what cannot be read counts as a whole one."""
+        """Its part of each GPU; a value that cannot be read counts as a whole GPU."""
         with suppress(ValueError):
             return float(self.environment.get(PART, 1))
         return 1.0
 
 
 class LocalEngine:
-    """Where a GPU is divided, its shards are counted here alone: what runs there shares it as
-    processes of one machine do, or by its broker."""
+    """Processes on this machine. The shards of a divided GPU are only counted: its processes share
+    it as any processes of one machine do, or by its broker."""
 
     def __init__(
         self, cluster: str, nodes: Mapping[str, Devices], python: str = sys.executable
@@ -191,7 +191,7 @@ class LocalEngine:
         return [p for p in self._ours() if p.is_launcher and p.environment[NAME] == name]
 
     def _used(self) -> dict[str, float]:
-        """What of each GPU is used by all clusters of this user; a job uses it once."""
+        """Return the used part of each GPU over all clusters of this user; a job uses it once."""
         parts = {
             (gpu, process.environment[NAME]): process.part
             for process in processes()

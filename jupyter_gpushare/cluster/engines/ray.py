@@ -202,8 +202,8 @@ class RayEngine:
 
     @answered
     def adopt(self) -> Collection[Lease]:
-        """By groups and not by actors: a service that was killed between the two has left a group,
-        which holds its GPUs."""
+        """Look for groups and not for actors: a service that was killed between the two has left a
+        group, which holds its GPUs."""
         self._connect()
         found = set()
         for group in placement_group_table().values():

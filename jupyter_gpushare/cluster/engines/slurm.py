@@ -45,12 +45,12 @@ STATUSES = {
 # A node that is to be emptied, and one that is dead. PLANNED is what a request of ours makes of it.
 LEAVING = ("drain", "maint", "reserved", "power", "reboot")
 DEAD = ("down", "fail", "unknown", "not_responding")
-# What scancel says of a job that is over, if it says anything.
+# The answer of scancel for a finished job, if it has any.
 OVER = re.compile(r"invalid job id|already complet|^$", re.I)
 UNREACHED = re.compile(r"unable to contact|timed out|communication|connect|temporarily", re.I)
 
 
-# What the engine says itself.
+# Sentences of the engine itself.
 OURS = re.compile(
     r"(-[JNwno]|--(job-name|nodes|nodelist|ntasks.*|gpus.*|gres|requeue|no-requeue|signal|output"
     r"|open-mode|parsable|wrap|array))(=.*)?"
@@ -138,8 +138,8 @@ class SlurmEngine:
         return lease
 
     def _resources(self, where: Mapping[str, Gpus]) -> str:
-        """Of a part of a GPU, the shards that it is, rounded up. Raises NoRoom where that node has
-        none any more."""
+        """Return the options for these GPUs; a part of a GPU is its shards, rounded up. Raises
+        NoRoom if that node no longer has shards."""
         node, gpus = next(iter(where.items()))
         if gpus < 1:
             if not (shards := self._shards.get(node, 0)):
@@ -187,7 +187,7 @@ class SlurmEngine:
                 yield Row(Lease(*found, number, "" if user == own else user), state)
 
     def _cancel(self, lease: Lease, *options: str) -> None:
-        """Of a job that is over, nothing."""
+        """Cancel a job. Cancelling a finished job has no effect."""
         try:
             self._as(lease.user, "scancel", *options, lease.handle)
         except Refused as refused:

@@ -1,1 +1,1 @@
-"""What the service does as the user whose job it is."""
+"""The service acts as the user whose job it is."""

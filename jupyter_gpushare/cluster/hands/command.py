@@ -11,7 +11,7 @@ SECONDS = 8.0
 
 
 class Ran(NamedTuple):
-    """What a command has said."""
+    """The output of a command."""
 
     status: int
     out: str

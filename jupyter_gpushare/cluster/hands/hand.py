@@ -1,4 +1,4 @@
-"""What is done as the user whose job it is: to the files of a job, and with an engine's commands.
+"""Acts as the user whose job it is: on the files of a job, and by an engine's commands.
 
 A service of one user does it itself. One that serves several starts this as a program for each of
 them, by way of `sudo`, and puts one question a line:
@@ -37,7 +37,7 @@ class Hand:
     """The verbs, as this process's own user. Each of them but `check` raises OSError."""
 
     def check(self, directory: str) -> None:
-        """What is in the directory of a job will be run. Raises InvalidValue."""
+        """Check the directory of a job, since its contents will be run. Raises InvalidValue."""
         path = Path(directory)
         if not path.is_absolute() or generation.read(path / JOB_FILE) is None:
             raise InvalidValue(f"the directory of a job has a file job.json, and {path} has none")
@@ -77,8 +77,8 @@ class Hand:
 
 # --- the program ----------------------------------------------------------------------------------
 
-# What each verb takes, and what it returns. Both sides decode by these, since
-# neither believes the other.
+# The arguments and the result of each verb. Both sides decode by these, since neither believes the
+# other.
 VERBS: dict[str, tuple[Any, Any]] = {
     "check": (tuple[str], None),
     "open": (tuple[str, int, Word], None),
@@ -86,7 +86,7 @@ VERBS: dict[str, tuple[Any, Any]] = {
     "close": (tuple[str, int, list[str]], Facts),
     "run": (tuple[list[str], str], Ran),
 }
-# By the name of an error on the way. What is none of these is an OSError.
+# Errors by their names on the way. All others are sent as an OSError.
 ERRORS: dict[str, type[Exception]] = {
     error.__name__: error for error in (InvalidValue, DirectoryLost, FileExistsError, TimeoutError)
 }

@@ -194,7 +194,7 @@ class OtherHand:
         return line
 
     def _last_words(self) -> str:
-        """Of a program that has ended, as sudo says why it starts nothing."""
+        """Return the last output of a program that has ended; sudo says why it starts nothing."""
         assert self._process is not None
         process, self._process = self._process, None
         assert process.stdin is not None

@@ -1,4 +1,4 @@
-"""What the directory of a generation tells: all that the service believes of it is read here."""
+"""Reads the directory of a generation: all that the service believes of it is read here."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from .generation import Progress
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """Of its own nodes alone: what else is in there, its ranks may have written.
+    """The facts in the directory of a generation. They count only its own nodes: ranks can write
+    other files into the directory.
 
-    Of the nodes, some have begun, heard that they are to yield, said with which status they ended,
-    or are silent. Its ranks may have started (`has_ranks`), and `keeps` says that they save
+    Some nodes have begun, have heard that they are to yield, have ended with a status, or are
+    silent. Its ranks may have started (`has_ranks`), and `keeps` says that they save
     checkpoints. `told` is their word, and for `ran` seconds its launchers have seen them. `newest`
     is a checkpoint, and `said` the last lines of the log of a node that has failed."""
 
@@ -58,6 +59,6 @@ def facts_of(
 
 
 def facts_unread(nodes: Collection[str], told: Progress | None) -> Facts:
-    """Of a directory that cannot be read: all goes on as it was told last, unless the engine says
-    otherwise."""
+    """Return facts for a directory that cannot be read: all goes on as it was told last, unless the
+    engine says otherwise."""
     return Facts(begun=[*nodes], heard=[*nodes], told=told)

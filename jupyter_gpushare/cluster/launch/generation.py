@@ -38,7 +38,7 @@ CHECKPOINT = re.compile(r"it-([0-9]{1,18})")
 
 
 class Word(NamedTuple):
-    """What a generation is told: the checkpoint, relative to the directory of its job, or "", and
+    """The orders of a generation: the checkpoint, relative to the directory of its job, or "", and
     its GPUs of each node. The first node leads."""
 
     resume: str
@@ -51,8 +51,8 @@ class Word(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What the ranks of a generation tell: for `computed` seconds all of them have computed.
-    Starting, saving and waiting are none of them. `of`: iterations in all; 0: that is not known."""
+    """The progress of the ranks of a generation: for `computed` seconds all of them have computed,
+    without starting, saving and waiting. `of`: iterations in all; 0: that is not known."""
 
     iteration: int
     computed: float
@@ -153,7 +153,7 @@ def silent(directory: Path, seconds: float) -> set[str]:
 
 
 def ran(directory: Path) -> float:
-    """For how many seconds its ranks have run, up to a beat."""
+    """Return the seconds for which its ranks have run, up to a beat."""
     begun = when(directory / MASTER)
     newest = max(map(when, directory.glob("beat.*")), default=0.0)
     return max(0.0, newest - begun) if begun else 0.0

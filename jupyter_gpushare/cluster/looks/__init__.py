@@ -1,1 +1,1 @@
-"""What the engine and the directories of jobs show, and what follows from it."""
+"""Looks at the engine and at the directories of jobs, and judges what they show."""

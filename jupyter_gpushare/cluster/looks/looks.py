@@ -1,4 +1,4 @@
-"""What the engine says, once for each step of the service."""
+"""The answers of the engine, once for each step of the service."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What is seen of the generation of an active job: what the engine says of it, and what its
-launchers and ranks have written."""
+"""The sight of an active generation: the engine's word for it, and the files of its launchers and
+ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a look at an active job means: a table, of which the first row counts that holds."""
+"""The verdict on an active job after a look at it: that of the first row that holds."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from ...format import counted, number_of_gpus
 from ...wire.jobs import Gpus
 from ..jobs import Job
 
-# What a journal keeps of a gang. What it holds, and whether it waits, follows from its job.
+# The journal keeps these of a gang. Its GPUs, and whether it waits, follow from its job.
 KEPT = (
     *("queue", "ticket", "executed", "run", "waited", "granted", "served", "resumes", "started"),
     *("keeps_free", "kept_free", "waited_in_all", "promoted"),

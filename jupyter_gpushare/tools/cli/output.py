@@ -1,4 +1,4 @@
-"""What a command prints: tables and JSON to standard output, sentences to standard error."""
+"""The output of commands: tables and JSON to standard output, sentences to standard error."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 class View(NamedTuple):
-    """What is shown: the last Snapshot, and above it why it is not that of now."""
+    """The screen: the last Snapshot, and above it the reason if it is not the present one."""
 
     away: str
     snapshot: Snapshot | None

@@ -1,1 +1,1 @@
-"""What a checkpoint has of PyTorch: states, random states, the place in the data, and ranks."""
+"""The parts of a checkpoint: states, random states, the place in the data, and ranks."""

@@ -14,7 +14,7 @@ TELL_SECONDS = 0.5
 
 
 class Agreed(NamedTuple):
-    """What all ranks do after an iteration: leave once they have saved, or save."""
+    """The common act of all ranks after an iteration: leave once they have saved, or save."""
 
     leaves: bool = False
     saves: bool = False

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from .states import random_state, set_random_state
 
 END = object()
-# What another DataLoader needs to load the same batches.
+# Another DataLoader needs these to load the same batches.
 ATTRIBUTES = (
     *("dataset", "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn"),
     *("multiprocessing_context", "generator", "prefetch_factor", "persistent_workers"),
@@ -56,7 +56,7 @@ def ahead_of(loader: DataLoader[Any]) -> int:
 
 
 class _Rest:
-    """What an iterable yields after its first elements.
+    """The elements of an iterable after its first ones.
 
     When the job was saved, `ahead` more elements had been drawn. A sampler that draws from a
     generator as it goes has drawn for them, and will do so again: so the generators are as after

@@ -1,4 +1,4 @@
-"""What the callbacks for trainers of others share: where to go on, and when to save and leave."""
+"""The common part of callbacks for trainers: where to go on, and when to save and leave."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Where iterations begin and end in unmodified code of PyTorch."""
+"""Finds where iterations begin and end in unmodified code of PyTorch."""

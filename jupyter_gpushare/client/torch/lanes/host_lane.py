@@ -16,8 +16,8 @@ WINDOW_OF_CAPACITY = 2  # survivors occupy addresses of the lane, but none of it
 
 
 class Attached(NamedTuple):
-    """What iterations have of a lane: `size` bytes of its memory with that number, or one end of
-    them."""
+    """The part of a lane for iterations: `size` bytes of its memory with that number, or one end
+    of them."""
 
     number: int
     size: int

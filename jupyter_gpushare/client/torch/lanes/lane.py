@@ -15,7 +15,7 @@ class Lane(Protocol):
 
     is_open: bool  # iterations may use it
     inside: bool  # an iteration uses it
-    # What survives an iteration takes this long to move out of the lane, where it is little.
+    # A few survivors of an iteration take this long to move out of the lane.
     seconds_to_move: float
     learns: bool  # after `leave`: what earlier iterations took says nothing of what later ones need
 

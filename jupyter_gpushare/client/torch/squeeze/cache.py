@@ -1,4 +1,4 @@
-"""What autograd has saved in this iteration, within a budget of bytes.
+"""The tensors that autograd has saved in this iteration, within a budget of bytes.
 
 As long as memory suffices nothing moves. Above the budget entries leave, those first that are
 needed last: dropped if a recipe makes them anew in less time than the slower tier takes, else

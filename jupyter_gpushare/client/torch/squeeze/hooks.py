@@ -1,4 +1,4 @@
-"""What autograd calls: hooks on saved tensors, in the outermost forwards of the iteration."""
+"""The hooks on saved tensors, which autograd calls in the outermost forwards of the iteration."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Event(NamedTuple):
 
 
 class Needs:
-    """What one iteration has needed."""
+    """The need of one iteration."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []  # of its entries, in bytes

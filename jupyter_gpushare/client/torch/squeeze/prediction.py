@@ -1,4 +1,4 @@
-"""What each budget would cost: foretold from one iteration in which nothing has left memory."""
+"""Predicts the cost of each budget from one iteration in which nothing has left memory."""
 
 from __future__ import annotations
 

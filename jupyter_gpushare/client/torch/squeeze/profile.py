@@ -1,4 +1,4 @@
-"""What the events of an iteration need: learned from the iterations before it."""
+"""Learns the need of the events of an iteration from the iterations before it."""
 
 from __future__ import annotations
 

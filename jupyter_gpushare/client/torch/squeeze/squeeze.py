@@ -1,4 +1,4 @@
-"""What a session squeezes: its iterations, to a number of bytes."""
+"""Squeezes the iterations of a session to a number of bytes."""
 
 from __future__ import annotations
 

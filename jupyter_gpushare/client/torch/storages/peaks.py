@@ -40,8 +40,7 @@ class Peaks:
 
     @contextlib.contextmanager
     def unseen(self) -> Iterator[None]:
-        """What is allocated meanwhile raises no peak of user code, and the next peak begins at its
-        end."""
+        """Allocations in the block raise no peak of user code; the next peak begins at its end."""
         self.begin()
         try:
             yield

@@ -1,4 +1,4 @@
-"""What the page files of all notebooks in one directory may have together."""
+"""The quota that the page files of all notebooks in one directory share."""
 
 from __future__ import annotations
 

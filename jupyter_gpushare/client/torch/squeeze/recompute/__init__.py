@@ -1,1 +1,1 @@
-"""What is computed again instead of kept: its recipes, and how they are recorded."""
+"""Recomputes dropped activations: their recipes, and the recorder of these."""

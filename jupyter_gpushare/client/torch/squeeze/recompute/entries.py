@@ -1,4 +1,4 @@
-"""What autograd saves: handles in its place, and the storages behind them."""
+"""Handles in place of saved tensors, and the storages behind them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHANGED = (
 
 
 class Plain:
-    """What autograd holds for a tensor that always stays where it is."""
+    """The handle of a tensor that always stays where it is."""
 
     __slots__ = ("_tensor", "_version")
 
@@ -41,7 +41,7 @@ class Plain:
 
 
 class Handle:
-    """What autograd holds for a tensor of an entry. Only handles keep an entry alive."""
+    """The handle of a tensor of an entry. Only handles keep an entry alive."""
 
     __slots__ = ("entry", "geometry", "number")
 

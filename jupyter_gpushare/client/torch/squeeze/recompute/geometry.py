@@ -1,4 +1,4 @@
-"""Where a tensor lies in its storage, and a tensor made from that."""
+"""The place of a tensor in its storage, and a tensor made from that."""
 
 from __future__ import annotations
 
