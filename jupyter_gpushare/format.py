@@ -29,6 +29,9 @@ def size(count: int) -> str:
     return f"{math.floor(10 * amount + 0.5) / 10:.1f} {unit}"
 
 
+NEXT_SECONDS = 1.0  # a shorter expected wait reads "next"
+
+
 def duration(seconds: float) -> str:
     """Return seconds as people say them: ``3.2 s``, ``45 s``, ``2 min 30 s``, ``12 min``, ``2 h 5
     min``"""

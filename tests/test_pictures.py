@@ -162,6 +162,7 @@ def test_a_picture_ages_until_the_expected_wait_has_run_out_and_is_unknown() -> 
         assert idle == IDLE
         assert waiting.waiting_seconds == 3.0 + seconds
         assert waiting.expected_wait_seconds == expected
+    assert re.search(r"w\.ipynb .* next ", text_of(overview.aged(shown, 59.5), 160))
 
 
 def test_iterations_have_the_time_that_they_will_still_take() -> None:
@@ -190,6 +191,7 @@ def test_the_waiting_sentence_tells_what_is_known() -> None:
     assert sentence(Wait(1, 2, 3.0, "needs 3 GiB", "cnn.ipynb", 12.0)) == (
         f"{begin} after cnn.ipynb, about 12 s (3.0 s so far): needs 3 GiB. {stop}"
     )
+    assert sentence(Wait(1, 2, 3.0, "", expected_seconds=0.4)).startswith(f"{begin}, next (3.0 s")
     assert sentence(Wait(1, 1, 3.0, "", remaining_seconds=370.0)) == (
         "Waiting for the device, queue position 1 (3.0 s so far)."
         f" All iterations are done in about 6 min 10 s. {stop}"

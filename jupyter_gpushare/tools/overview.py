@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from ..format import LABELS, duration, moment, plain, size, title
+from ..format import LABELS, NEXT_SECONDS, duration, moment, plain, size, title
 from ..tables import HUES, MEMORY, Column, Table, table_of
 from ..wire.snapshot import (
     DeviceView,
@@ -266,7 +266,9 @@ def _expected(session: SessionView) -> str:
     if not session.position:
         return ""
     left = session.expected_wait_seconds
-    return "unknown" if left is None else f"≈ {duration(left)}"
+    if left is None:
+        return "unknown"
+    return "next" if left < NEXT_SECONDS else f"≈ {duration(left)}"
 
 
 def _why(session: SessionView) -> str:

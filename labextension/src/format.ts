@@ -72,6 +72,7 @@ export function title(label: string): string {
 }
 
 const LONGEST_NAME = 36; // characters, in a sentence
+const NEXT_SECONDS = 1; // a shorter expected wait reads `next`
 const SOON_SECONDS = 10; // a finish time below is over before a person has read it
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 
@@ -253,7 +254,8 @@ export function headline(
   if (queue.length > 0) {
     const count = trans.__('%1 waiting', queue.length);
     const next = trans.__('%1 is next', names(queue)[0]);
-    parts.push(`${count}; ${next}, ${expected(queue[0], trans)}.`);
+    const soon = expected(queue[0], trans);
+    parts.push(`${count}; ${[next, soon].filter(Boolean).join(', ')}.`);
   } else if (device.sessions.length > 0 && taking.length === 0) {
     parts.push(trans.__('No notebook is waiting.'));
   }
@@ -314,15 +316,16 @@ function whatTakesTurns(names: string[], trans: ITranslate): string {
   }
 }
 
-/** `in about 0:12`, or that it is not known. */
+/** `in about 0:12`, that it is not known, or nothing where it is within a second. */
 function expected(session: ISessionView, trans: ITranslate): string {
   const seconds = session.expected_wait_seconds;
-  return seconds === null
-    ? trans.__('after an unknown wait')
-    : trans.__('in about %1', clock(Math.max(1, seconds)));
+  if (seconds === null) {
+    return trans.__('after an unknown wait');
+  }
+  return seconds < NEXT_SECONDS ? '' : trans.__('in about %1', clock(seconds));
 }
 
-/** The same in a column: `≈ 0:12`, or `unknown`. */
+/** The same in a column: `≈ 0:12`, `next`, or `unknown`. */
 export function expectedShort(
   session: ISessionView,
   trans: ITranslate
@@ -331,9 +334,12 @@ export function expectedShort(
   if (!waits(session)) {
     return '';
   }
-  return seconds === null
-    ? trans.__('unknown')
-    : trans.__('≈ %1', clock(Math.max(1, seconds)));
+  if (seconds === null) {
+    return trans.__('unknown');
+  }
+  return seconds < NEXT_SECONDS
+    ? trans.__('next')
+    : trans.__('≈ %1', clock(seconds));
 }
 
 /** When it has done what it has declared: `in about 6 min at its present share`. */

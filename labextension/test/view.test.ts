@@ -82,7 +82,7 @@ describe('the headline', () => {
 
   it('counts down without a new snapshot, and promises nothing unknown', () => {
     show([running, waiting], admin, 9500);
-    expect(texts('.jp-GpuShare-headline')[0]).toContain('in about 0:01.');
+    expect(texts('.jp-GpuShare-headline')[0]).toContain('bob.ipynb is next.');
     // an estimate that has run out was wrong: what is not known is never soon
     view.tick(10_500);
     const unknown = 'bob.ipynb is next, after an unknown wait.';

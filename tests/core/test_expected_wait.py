@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec
+from jupyter_gpushare._core import Demand, Rules, SessionSpec
 from jupyter_gpushare._core_testing import Scheduler
 
 from .plain import Job, Simulation
@@ -82,19 +80,7 @@ def test_a_long_wait_by_declared_work_is_unknown_where_less_of_it_goes_first(pol
     assert expected(it, "b", now + 6.0) == pytest.approx(9.0)
 
 
-def test_a_wait_for_declared_work_is_not_soon_where_a_new_cell_may_declare_less() -> None:
-    """Under `srtf` a notebook that has declared may begin a shorter cell each time."""
-    it = scheduler("srtf", a="u", b="u")
-    now = runs(it, "a", 1, 1.0, 0.5, 40)
-    now = runs(it, "b", 1, now, 0.5, 2)
-    it.report(now, "a", 0, DEMAND, 1)
-    it.report(now, "b", 0, DEMAND, 30)
-    it.request(now, "a", 2)
-    it.request(now, "b", 2)
-    assert expected(it, "b", now) is None
-
-
-def test_a_wait_for_declared_work_of_another_user_is_soon() -> None:
+def test_a_wait_for_declared_work_of_another_user_is_known() -> None:
     it = scheduler("srtf", a="u", b="v")
     now = runs(it, "a", 1, 1.0, 0.1, 20)
     now = runs(it, "b", 1, now, 0.1, 20)
@@ -125,37 +111,6 @@ def test_under_fifo_an_undeclared_length_is_unknown() -> None:
     it.request(now, "a", 2)
     it.request(now, "b", 1)
     assert expected(it, "b", now + 0.1) is None
-
-
-@pytest.mark.parametrize("long_iteration", [10.0, None])
-def test_a_wait_is_not_soon_where_an_idle_notebook_may_be_served_first(
-    long_iteration: float | None,
-) -> None:
-    """Its iterations are long, or were never measured; it belongs to another user, who has used
-    less."""
-    it = scheduler(a="u", b="u")
-    it.open(0.0, "idle", SessionSpec("v", demand=DEMAND, busy=False))
-    now = 1.0
-    if long_iteration:
-        now = runs(it, "idle", 1, now, long_iteration, 1)
-    now = runs(it, "a", 1, now, 0.1, 200)
-    now = runs(it, "b", 1, now, 0.1, 200)
-    it.request(now, "a", 2)
-    it.request(now, "b", 2)
-    assert expected(it, "b", now + 0.1) is None
-    it.close(now + 0.11, "idle")
-    assert expected(it, "b", now + 0.12) == pytest.approx(0.18)
-
-
-def test_a_wait_is_soon_beside_idle_notebooks_whose_iterations_are_short() -> None:
-    it = scheduler(a="u", b="u")
-    it.open(0.0, "idle", SessionSpec("v", demand=DEMAND, busy=False))
-    now = runs(it, "idle", 1, 1.0, 0.1, 200)
-    now = runs(it, "a", 1, now, 0.1, 100)
-    now = runs(it, "b", 1, now, 0.1, 100)
-    it.request(now, "a", 2)
-    it.request(now, "b", 2)
-    assert expected(it, "b", now + 0.1) == pytest.approx(0.2)
 
 
 def test_an_iteration_beyond_all_before_it_is_unknown_at_once() -> None:
@@ -258,122 +213,3 @@ def test_an_estimate_is_the_wait_that_the_same_sessions_then_have(
         if said[job.id] is None or len(job.grants) == had[job.id]:
             continue
         assert job.grants[had[job.id]] - look == pytest.approx(said[job.id], abs=1e-3)
-
-
-SOON, LATE = 1.0, 5.0
-
-
-class Watched(Simulation):
-    """Jobs whose iterations are as long as earlier ones, and what was said of their waits."""
-
-    def __init__(
-        self,
-        jobs: list[Job],
-        policy: str,
-        random: Random,
-        lengths: list[tuple[float, ...]],
-        weights: list[float],
-    ) -> None:
-        super().__init__(jobs, policy, rules=Rules(half_life=1e9, boost=0.5))
-        self.random, self.weights = random, weights
-        self.lengths = {job.id: of_job for job, of_job in zip(jobs, lengths, strict=True)}
-        self.told: list[tuple[float, str, int]] = []  # when, to whom, its turns
-        self.first_long: list[tuple[float, float]] = []  # from when until when
-        self.longest = dict.fromkeys(self.lengths, 0.0)
-        self.begun: dict[str, float] = {}
-        self.at(1.2345e-3, self.vary)
-        self.at(100.0123, self.look)
-
-    def enact(self, decision: Decision) -> None:
-        self.begun.update((grant.session, self.now) for grant in decision.grants)
-        super().enact(decision)
-
-    def _boundary(self, job: Job, turn: int) -> None:
-        since = self.begun[job.id]
-        self.begun[job.id] = self.now
-        if self.now - since > self.longest[job.id]:
-            self.longest[job.id] = self.now - since
-            self.first_long.append((since, self.now))
-        super()._boundary(job, turn)
-
-    def vary(self) -> None:
-        for id, of_job in self.lengths.items():
-            self.jobs[id].iteration = self.random.choice(of_job)
-        self.at(self.now + 0.49991, self.vary)
-
-    def look(self) -> None:
-        for state in self.scheduler.snapshot(self.now).sessions:
-            if state.expected_wait is not None and state.expected_wait < SOON:
-                self.told.append((self.now, state.id, len(self.jobs[state.id].grants)))
-        self.at(self.now + 0.37013, self.look)
-
-    def late(self) -> list[tuple[float, str]]:
-        """Waits that were said to end soon and did not, unless an iteration took long for the first
-        time. Then those of other groups and users catch up with that, by their weights."""
-        others = max(self.weights) / min(self.weights)
-        ends = [
-            (time, id, next(iter(self.jobs[id].grants[had:]), self.now))
-            for time, id, had in self.told
-        ]
-        return [
-            (time, id)
-            for time, id, end in ends
-            if end - time > LATE + (1 + others) * self.news(time, end)
-        ]
-
-    def news(self, since: float, until: float) -> float:
-        """Seconds from then until then of iterations that were the longest of their notebook."""
-        return sum(max(0.0, min(until, b) - max(since, a)) for a, b in self.first_long)
-
-
-POLICIES = ["fair", "fifo", "srtf", "las", "classroom", "pack"]
-WEIGHTS = [0.5, 1.0, 3.0]
-
-
-@pytest.mark.system
-@tries(25)
-@given(
-    policy=st.sampled_from(POLICIES),
-    seed=st.integers(0, 10**6),
-    count=st.integers(2, 5),
-    users=st.integers(1, 3),
-    groups=st.integers(1, 2),
-    weights=st.sampled_from([[1.0], WEIGHTS]),
-)
-@example("las", 27, 5, 2, 2, WEIGHTS)  # a cell of another user ends at just the moment
-@example("fair", 384, 5, 2, 1, [1.0])
-@example("classroom", 424, 5, 2, 1, [1.0])
-@example("fifo", 5, 5, 3, 2, [1.0])
-@example("srtf", 902518, 4, 3, 2, WEIGHTS)  # another group catches up with a first long iteration
-def test_a_wait_that_is_said_to_be_soon_is_over_in_five_seconds(
-    policy: str, seed: int, count: int, users: int, groups: int, weights: list[float]
-) -> None:
-    """It holds whatever notebooks do that they have done before.
-
-    Cells begin and end, and iterations are as long as earlier ones of the same notebook.
-    """
-    random = Random(seed)
-    lengths = [
-        random.choice([(0.05, 0.1), (0.3,), (0.1, 2.0), (0.1, 0.2, 8.0)]) for _ in range(count)
-    ]
-    jobs = [
-        Job(
-            f"n{i}",
-            user=f"u{i % users}",
-            group=f"g{i % users % groups}",
-            weight=weights[i % len(weights)],
-            cell=20,
-            cells=10**6,
-            think=random.choice([0.1, 3.0, 20.0]),
-            interactive=True,
-            random=random,
-            demand=DEMAND,
-        )
-        for i in range(count)
-    ]
-    run = Watched(jobs, policy, random, lengths, weights)
-    of_groups = {f"g{i}": random.choice(weights) for i in range(groups)}
-    of_users = {f"u{i}": random.choice(weights) for i in range(users)}
-    run.enact(run.scheduler.set_shares(0.0, of_groups, of_users))
-    run.run(until=200.0)
-    assert run.late() == []

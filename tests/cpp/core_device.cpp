@@ -13,7 +13,6 @@
 #include "core/pass/eviction.h"
 #include "core/pass/run_queue.h"
 #include "core/view/explanation.h"
-#include "core/view/longest_wait.h"
 #include "core/view/rehearsal.h"
 
 using namespace gpushare;
@@ -419,25 +418,4 @@ TEST_CASE("where the pace of a holder is unknown, so is the begin of the next tu
   Rehearsal rehearsal(it.state(), 0.5);
   rehearsal.run(1'000'000);
   CHECK(rehearsal.begins().empty());
-  CHECK(LongestWait(it.state(), 0.5, 60).of(it.state().sessions.of("b")) == kNever);
-}
-
-TEST_CASE("the longest wait is no shorter than the foreseen one, and unknown behind a priority") {
-  Pair pair;
-  const Session& waiting = pair.session("b");
-  Rehearsal rehearsal(pair.it.state(), 0.9);
-  rehearsal.run(1'000'000);
-  const Seconds foreseen = rehearsal.begins().at(waiting.number).at - 0.9;
-  const Seconds longest = LongestWait(pair.it.state(), 0.9, 60).of(waiting);
-  CHECK(longest >= foreseen);
-  CHECK(longest < kNever);
-  pair.it.change(0.9, "a", std::nullopt, 1, std::nullopt);
-  CHECK(LongestWait(pair.it.state(), 0.9, 60).of(waiting) == kNever);
-}
-
-TEST_CASE("one that is named the successor waits for the rest of that turn alone") {
-  Pair pair;
-  pair.it.assign(1.0);
-  const Seconds longest = LongestWait(pair.it.state(), 1.0, 60).of(pair.session("b"));
-  CHECK(longest == doctest::Approx(0.2));
 }

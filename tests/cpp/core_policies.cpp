@@ -192,14 +192,10 @@ TEST_CASE("a pace is the recent duration of an iteration, where iterations are a
   CHECK_FALSE(pace.iteration());
 }
 
-TEST_CASE("the worst pace is that of the longest iteration ever, and bounds the next boundary") {
+TEST_CASE("the pace bounds the next boundary") {
   Pace pace;
-  CHECK_FALSE(pace.worst());
   pace.add(1, 0.4);
-  pace.add(3, 2.0);  // one of them may have taken 1.2 s
-  CHECK(*pace.worst() == doctest::Approx(1.2));
   for (int i = 0; i < 100; ++i) pace.add(1, 0.5);
-  CHECK(*pace.worst() == doctest::Approx(1.2));
   CHECK(pace.latest(0.3, 0.5) == doctest::Approx(0.5));  // not even one of 0.4 s is over by then
   CHECK(pace.latest(0.45, 0.5) == doctest::Approx(0.95));
   CHECK(pace.latest(0.7, 0.5) == doctest::Approx(1.0));  // one is, two are not

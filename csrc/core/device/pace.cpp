@@ -19,7 +19,6 @@ void Pace::add(std::int64_t iterations, Seconds seconds) {
   mean_ += part * (one - mean_);
   shortest_ = std::min(shortest_, one);
   longest_ = std::max(longest_, one);
-  worst_ = std::max(worst_, seconds - static_cast<double>(iterations - 1) * shortest_);
   seen_ += iterations;
 }
 
@@ -30,10 +29,6 @@ std::optional<Seconds> Pace::iteration() const {
 
 Seconds Pace::longest() const {
   return std::min(longest_, mean_ + std::max(2 * spread_, kTolerance * mean_));
-}
-
-std::optional<Seconds> Pace::worst() const {
-  return seen_ == 0 ? std::nullopt : std::optional(worst_);
 }
 
 // The iterations that end before `after` end there at most, and at most after that number of long

@@ -19,9 +19,6 @@ class Pace {
   std::optional<Seconds> iteration() const;
   // An iteration that has lasted longer is not like the others, and its end is unknown.
   Seconds longest() const;
-  // No iteration so far took longer; absent before the first. It is not forgotten: what has
-  // happened once (a validation pass, an input of another size) happens again.
-  std::optional<Seconds> worst() const;
   // The most seconds from one boundary to the first boundary that is at least `after` seconds
   // later, if no iteration takes longer than `longest`.
   Seconds latest(Seconds after, Seconds longest) const;
@@ -31,7 +28,6 @@ class Pace {
   Seconds mean_ = 0;
   Seconds spread_ = 0;                       // mean distance from the mean
   Seconds shortest_ = kNever, longest_ = 0;  // means of those reported together
-  Seconds worst_ = 0;                        // of one of them, if the others were the shortest
 };
 
 }  // namespace gpushare

@@ -5,9 +5,6 @@
 // session follows it. A wait is absent too during a probe, since the number of lanes after it is
 // unknown.
 //
-// "Soon" is a promise: where a wait of less than kShort could last for kLong, by what
-// longest_wait.h says, it is absent too.
-//
 // A forecast is made anew as soon as that costs little of the time since, so a reader may get the
 // last one.
 #pragma once
@@ -17,6 +14,7 @@
 
 #include "core/device/device_state.h"
 #include "core/model/types.h"
+#include "core/view/rehearsal.h"
 
 namespace gpushare {
 
@@ -28,17 +26,10 @@ class Forecast {
   void age();
 
  private:
-  struct Begin {  // of a turn, as far as that is known
-    TurnNumber turn = 0;
-    Seconds usual = kNever, worst = kNever;
-  };
-
   void make(const DeviceState& state, Seconds now);
-  void bound_those_that_begin_soon(const DeviceState& state);
-  static std::optional<Seconds> promised(const Begin& begin, Seconds now);
 
   Seconds made_ = kNever, kept_ = -kNever;  // when, and until when it answers
-  std::unordered_map<SessionNumber, Begin> begins_;
+  std::unordered_map<SessionNumber, Rehearsal::Begin> begins_;
 };
 
 }  // namespace gpushare

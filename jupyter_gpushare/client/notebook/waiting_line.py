@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 
-from ...format import LABELS, duration, plain
+from ...format import LABELS, NEXT_SECONDS, duration, plain
 from ...wire.messages import Wait
 from ..end_of_wait import told_seconds
 
@@ -27,7 +27,8 @@ def sentence(wait: Wait) -> str:
     """Return the reason of a wait, the holder, the queue position and the expected time as text."""
     is_named = not wait.holder or wait.names_holder()
     after = "" if is_named else f" after {plain(wait.holder or '')}"
-    about = "" if wait.expected_seconds is None else f", about {duration(wait.expected_seconds)}"
+    left = wait.expected_seconds
+    about = "" if left is None else ", next" if left < NEXT_SECONDS else f", about {duration(left)}"
     line = f", {LABELS['position']} {wait.position}{after}" if wait.position else ""
     why = f": {plain(wait.reason)}" if wait.reason else ""
     left = wait.remaining_seconds
