@@ -8,9 +8,11 @@ import json
 import mmap
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -61,11 +63,11 @@ class BornKernel:
     """The part of a KernelManager that a Notebook uses, for a kernel that is born in a nursery:
     there PyTorch is imported already, which takes longer than most tests."""
 
-    def __init__(self, nursery: Nursery) -> None:
-        self._nursery = nursery
+    def __init__(self, nursery: Nursery, sockets: str) -> None:
+        self._nursery, self._sockets = nursery, sockets
 
     def start_kernel(self, env: dict[str, str]) -> None:
-        self._file, _ = write_connection_file()
+        self._file, _ = write_connection_file(transport="ipc", ip=self._sockets)
         self._party = self._nursery.party(KERNEL.format(self._file), env)
         self._process = psutil.Process(self._party.pid)
 
@@ -137,7 +139,12 @@ class FrontEnd:
     def __init__(
         self, environment: Mapping[str, str], nursery: Nursery | None, flags: Sequence[str] = ()
     ) -> None:
-        self.manager: Any = fresh_kernel(*flags) if nursery is None else BornKernel(nursery)
+        # Another process could take a free port before the kernel binds it.
+        self._folder = tempfile.mkdtemp(prefix="k-")
+        sockets = f"{self._folder}/k"
+        self.manager: Any = (
+            fresh_kernel(sockets, *flags) if nursery is None else BornKernel(nursery, sockets)
+        )
         self.manager.start_kernel(env={**os.environ, **environment})
         self.client = self.manager.blocking_client()
         self.client.start_channels()
@@ -156,10 +163,11 @@ class FrontEnd:
     def kill(self) -> None:
         self.client.stop_channels()
         self.manager.shutdown_kernel(now=True)
+        shutil.rmtree(self._folder)
 
 
-def fresh_kernel(*flags: str) -> KernelManager:
-    manager = KernelManager()
+def fresh_kernel(sockets: str, *flags: str) -> KernelManager:
+    manager = KernelManager(transport="ipc", ip=sockets)
     assert manager.kernel_spec is not None
     manager.kernel_spec.argv[0:1] = [sys.executable, *flags]
     return manager
