@@ -43,10 +43,10 @@ from measure import Figure, publish
 from jupyter_gpushare._core import Gang, GangRules
 from jupyter_gpushare._core_testing import GangSimulation
 from jupyter_gpushare.cluster.engines.timeout import EngineWithTimeout
-from jupyter_gpushare.cluster.jobs import Job, Spec
+from jupyter_gpushare.cluster.jobs import JobRecord, Spec
 from jupyter_gpushare.cluster.journal import Journal
 from jupyter_gpushare.cluster.launch import generation
-from jupyter_gpushare.cluster.service import Service
+from jupyter_gpushare.cluster.service import ClusterService
 
 ORDER: Mapping[str, Any] = {"thresholds": [24.0], "least": 2.0, "knob": 8.0}
 RULES = GangRules(told=True, tick=0, **ORDER)
@@ -66,7 +66,7 @@ class Ours(NamedTuple):
 def in_our_order(folder: Path, on: On) -> Ours:
     journal = Journal(folder / "cluster.sqlite")
     engine = EngineWithTimeout(on.engine(journal.cluster()))
-    service = Service(journal, engine, time.time, rules=RULES)
+    service = ClusterService(journal, engine, time.time, rules=RULES)
 
     def step() -> None:
         service.step()
@@ -96,7 +96,7 @@ def in_our_order(folder: Path, on: On) -> Ours:
     return found
 
 
-def seconds_of(job: Job) -> float:
+def seconds_of(job: JobRecord) -> float:
     assert job.ended is not None
     return job.ended - job.submitted
 

@@ -27,7 +27,7 @@ from jupyter_gpushare.cluster.engines.timeout import EngineWithTimeout
 from jupyter_gpushare.cluster.jobs import Spec
 from jupyter_gpushare.cluster.journal import Journal
 from jupyter_gpushare.cluster.launch import generation
-from jupyter_gpushare.cluster.service import Service
+from jupyter_gpushare.cluster.service import ClusterService
 from jupyter_gpushare.settings import as_environment
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,7 +75,7 @@ def ran(folder: Path, how: str) -> list[Span]:
     (folder / "job.py").write_text(SCRIPT.format(iterations=ITERATIONS))
     journal = Journal(folder / "cluster.sqlite")
     engine = EngineWithTimeout(SlurmEngine(journal.cluster()))
-    service = Service(journal, engine, time.time, rules=GangRules(told=True, tick=0))
+    service = ClusterService(journal, engine, time.time, rules=GangRules(told=True, tick=0))
     service.step()
     for name in "ab":
         (directory := folder / name).mkdir()

@@ -36,7 +36,7 @@ from squeeze_others import (
 from jupyter_gpushare.client.options import Wanted
 from jupyter_gpushare.client.torch.demand.estimator import Iteration
 from jupyter_gpushare.client.torch.iterations.boundaries import Boundaries
-from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.client.torch.memory import TorchMemory
 
 MIB = 1 << 20
 WARM_UP = 4  # iterations until the peak of a budget is steady
@@ -110,7 +110,7 @@ class Way:
 
 
 def _train(pipe: Any, make: Callable[[], Training], directory: str, wanted: Wanted) -> None:
-    training, memory = make(), Memory(page_directory=lambda: directory)
+    training, memory = make(), TorchMemory(page_directory=lambda: directory)
     memory.want_squeeze(wanted)
     Boundaries(Granted(), memory).install()
     while (order := pipe.recv()) != "end":
@@ -121,7 +121,7 @@ def _train(pipe: Any, make: Callable[[], Training], directory: str, wanted: Want
             pipe.send(_stepped(training, memory) if order == "step" else _hashed(training))
 
 
-def _stepped(training: Training, memory: Memory) -> Step:
+def _stepped(training: Training, memory: TorchMemory) -> Step:
     wall, seconds = time.perf_counter(), time.process_time()
     loss = training.iterate()
     seconds, wall = time.process_time() - seconds, time.perf_counter() - wall

@@ -24,7 +24,7 @@ from measure import Figure, broker, publish
 from squeeze_networks import TRAININGS
 
 import jupyter_gpushare as gpushare
-from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.client.torch.memory import TorchMemory
 from jupyter_gpushare.client.torch.squeeze.squeeze import Squeeze
 from jupyter_gpushare.settings import Settings, as_environment
 
@@ -62,7 +62,7 @@ def train(iterations: int) -> Ended:
 
 
 def _squeeze_of(memory: object) -> Squeeze:
-    assert isinstance(memory, Memory)
+    assert isinstance(memory, TorchMemory)
     assert isinstance(memory.squeeze, Squeeze)
     return memory.squeeze
 

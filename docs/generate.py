@@ -276,7 +276,7 @@ Every key of the admin's TOML file, and the values that it takes.
     return "\n\n".join([head, *parts])
 
 
-def keys(kind: type[rulebook.Table]) -> str:
+def keys(kind: type[rulebook.RulebookTable]) -> str:
     hints = get_type_hints(kind, include_extras=True)
     rows = [
         (code(field.encode_name), takes(hints[field.name]), default_of(field))

@@ -21,7 +21,7 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.simulator import recorder as record
 from jupyter_gpushare.simulator import simulate as simulation
 from jupyter_gpushare.simulator import workload
-from jupyter_gpushare.simulator.recorder import Event
+from jupyter_gpushare.simulator.recorder import RecordedEvent
 from jupyter_gpushare.simulator.workload import Workload
 from jupyter_gpushare.tools import cli
 from jupyter_gpushare.wire import messages as m
@@ -33,25 +33,25 @@ from .snapshots import GIB, IDLE, snapshot_of
 
 DATA = Path(__file__).parent / "data"
 RECORD = [
-    Event(0.0, "device", "host", policy="fair", capacity_bytes=16 * GIB),
-    Event(1.0, "opened", "host", session="n1", user="u1", weight=2.0),
-    Event(1.0, "reported", session="n1", persistent_bytes=GIB, ephemeral_bytes=2 * GIB),
-    Event(2.0, "requested", session="n1"),
-    Event(2.0, "granted", session="n1"),
-    Event(7.0, "finished", session="n1"),
-    Event(7.1, "requested", session="n1"),
-    Event(9.0, "granted", session="n1"),
-    Event(14.0, "finished", session="n1"),
-    Event(14.0, "reported", session="n1", iterations=100, device_seconds=10.0),
-    Event(20.0, "requested", session="n1"),
-    Event(20.0, "granted", session="n1"),
-    Event(22.0, "finished", session="n1"),
-    Event(22.0, "reported", session="n1", iterations=4, device_seconds=2.0),
-    Event(30.0, "closed", session="n1"),
+    RecordedEvent(0.0, "device", "host", policy="fair", capacity_bytes=16 * GIB),
+    RecordedEvent(1.0, "opened", "host", session="n1", user="u1", weight=2.0),
+    RecordedEvent(1.0, "reported", session="n1", persistent_bytes=GIB, ephemeral_bytes=2 * GIB),
+    RecordedEvent(2.0, "requested", session="n1"),
+    RecordedEvent(2.0, "granted", session="n1"),
+    RecordedEvent(7.0, "finished", session="n1"),
+    RecordedEvent(7.1, "requested", session="n1"),
+    RecordedEvent(9.0, "granted", session="n1"),
+    RecordedEvent(14.0, "finished", session="n1"),
+    RecordedEvent(14.0, "reported", session="n1", iterations=100, device_seconds=10.0),
+    RecordedEvent(20.0, "requested", session="n1"),
+    RecordedEvent(20.0, "granted", session="n1"),
+    RecordedEvent(22.0, "finished", session="n1"),
+    RecordedEvent(22.0, "reported", session="n1", iterations=4, device_seconds=2.0),
+    RecordedEvent(30.0, "closed", session="n1"),
 ]
 
 
-def written(path: Path, events: list[Event]) -> str:
+def written(path: Path, events: list[RecordedEvent]) -> str:
     path.write_bytes(b"".join(map(record.encode, events)))
     return str(path)
 
@@ -92,7 +92,7 @@ def snapshot(*sessions: s.SessionView, devices: Sequence[str] = ("host",)) -> s.
     return replace(shown, devices=[replace(device, name=name) for name in devices])
 
 
-def recorded(shown: Iterable[s.Snapshot], times: Iterable[float] = range(9)) -> list[Event]:
+def recorded(shown: Iterable[s.Snapshot], times: Iterable[float] = range(9)) -> list[RecordedEvent]:
     """Return the events of a recorder that sees one of them each second, or at these times."""
     recorder = record.Recorder()
     return [
@@ -149,7 +149,7 @@ def test_changes_of_a_snapshot_are_events_without_names() -> None:
     assert not any(name in text for name in ("ann", "thesis", "secret"))
 
 
-def squeezed_record() -> list[Event]:
+def squeezed_record() -> list[RecordedEvent]:
     """A notebook of 4 GiB has 10 iterations of 0.1 s, 10 squeezed to 2 GiB, and 10 as before."""
     whole = {"ephemeral_bytes": 4 * GIB}
     small = {**whole, "squeezed_bytes": 2 * GIB, "slowdown": 1.5}
@@ -176,7 +176,7 @@ def test_a_size_that_was_slower_than_a_smaller_one_is_left_out() -> None:
     told = {"session": "n1", "iterations": 1, "device_seconds": 1.0}
     sizes = [(GIB // 2, 1.2), (GIB, 1.3), (3 * GIB // 2, 1.1), (2 * GIB, 1.5)]
     events = [
-        Event(15.0, "reported", **told, squeezed_bytes=size, slowdown=slowdown)
+        RecordedEvent(15.0, "reported", **told, squeezed_bytes=size, slowdown=slowdown)
         for size, slowdown in sizes
     ]
     (job,) = workload.from_record([*RECORD[:9], *events, *RECORD[9:]]).jobs
@@ -221,7 +221,7 @@ def test_groups_are_numbered_and_their_weights_are_kept() -> None:
     groups = [(event.time, event.group, event.weight) for event in events if event.event == "group"]
     assert groups == [(0, "g1", 2.0), (2, "g1", 3.0)]
     assert [event.group for event in events if event.event == "opened"] == ["g1"]
-    used = Event(3.0, "reported", session="n1", iterations=5, device_seconds=1.0)
+    used = RecordedEvent(3.0, "reported", session="n1", iterations=5, device_seconds=1.0)
     subject = workload.from_record([*events, used])
     assert (subject.jobs[0].group, dict(subject.groups)) == ("g1", {"g1": 3.0})
 
@@ -340,7 +340,7 @@ def test_each_question_can_be_asked_of_a_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Another policy, a larger card, two cards, class mode, other weights, paging, squeezing."""
-    again = [Event(0.0, "group", group="g1", weight=2.0), *RECORD[2:]]
+    again = [RecordedEvent(0.0, "group", group="g1", weight=2.0), *RECORD[2:]]
     opened = replace(RECORD[1], group="g1")
     path = written(tmp_path / "record.jsonl", [RECORD[0], opened, *again])
     for words, shown in (
@@ -361,7 +361,7 @@ def test_each_question_can_be_asked_of_a_record(
 RISES_AND_FALLS = m.Curve(0.1, GIB, (10, 40, 70, 100, 70, 40, 10))
 
 
-def record_of_two(curve: m.Curve | None) -> list[Event]:
+def record_of_two(curve: m.Curve | None) -> list[RecordedEvent]:
     """Two notebooks of one user take turns: 100 iterations of 0.1 s each."""
     both = {"ephemeral_bytes": GIB, "persistent_bytes": 0, "curve": curve}
 
@@ -384,14 +384,14 @@ def test_a_record_keeps_the_curve_of_a_notebook_and_writes_it_once() -> None:
     events = record_of_two(RISES_AND_FALLS)
     assert [event.session for event in events if event.curve] == ["n1", "n2"]
     lines = b"".join(map(record.encode, events)).splitlines()
-    assert [msgspec.json.decode(line, type=Event) for line in lines] == events
+    assert [msgspec.json.decode(line, type=RecordedEvent) for line in lines] == events
     first, _ = workload.from_record(events).jobs
     assert first.curve == [GIB * part // 100 for part in RISES_AND_FALLS.percent]
 
 
 def test_an_impossible_curve_in_a_record_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "record.jsonl"
-    events = [Event(0.0, "reported", session="n1", curve=m.Curve(1.0, 1, (10, 101)))]
+    events = [RecordedEvent(0.0, "reported", session="n1", curve=m.Curve(1.0, 1, (10, 101)))]
     path.write_bytes(b"".join(map(record.encode, events)))
     with pytest.raises(InvalidValue, match=r"line 1 of .* is no event: a part of a curve is 0 to"):
         record.read(path)

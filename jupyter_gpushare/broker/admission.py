@@ -16,7 +16,7 @@ from .admin.rules import RuleEngine
 from .demands import Demands
 from .grants.grants import Grants
 from .peer import Peer
-from .placement import Placement
+from .placement import DeviceFinder
 from .sessions import SessionRecord, Sessions
 from .snapshot import views
 
@@ -27,7 +27,7 @@ class Admission:
 
     def __init__(
         self,
-        placement: Placement,
+        placement: DeviceFinder,
         host: _core.Host,
         sessions: Sessions,
         grants: Grants,

@@ -25,7 +25,7 @@ from .admin.live_changes import LiveChanges
 from .admin.rules import RuleEngine
 from .grants.grants import Grants
 from .peer import Peer
-from .placement import Placement
+from .placement import DeviceFinder
 from .sessions import SessionRecord, Sessions
 from .snapshot.visibility import Visibility
 
@@ -36,7 +36,7 @@ class Commands:
 
     def __init__(
         self,
-        placement: Placement,
+        placement: DeviceFinder,
         host: _core.Host,
         sessions: Sessions,
         grants: Grants,

@@ -11,7 +11,7 @@ from .admin.enforcement import Enforcement
 from .admin.rules import RuleEngine
 from .grants.grants import Grants
 from .peer import Peer
-from .placement import Placement
+from .placement import DeviceFinder
 from .sessions import SessionRecord, Sessions
 from .snapshot import views
 
@@ -31,7 +31,7 @@ class Demands:
 
     def __init__(
         self,
-        placement: Placement,
+        placement: DeviceFinder,
         host: _core.Host,
         sessions: Sessions,
         grants: Grants,

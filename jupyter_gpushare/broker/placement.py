@@ -14,7 +14,7 @@ from .sessions import Sessions
 from .snapshot import views
 
 
-class Placement:
+class DeviceFinder:
     """Finds devices by their names. Owns no state: the scheduler knows what is free."""
 
     def __init__(

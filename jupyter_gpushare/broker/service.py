@@ -61,7 +61,7 @@ from ..wire.snapshot import Snapshot, in_words
 from . import validation
 from .access.permissions import Permission
 from .access.tickets import Tickets
-from .accounting.accounts import Accounts
+from .accounting.accounts import AccountBook
 from .accounting.meter import Meter
 from .accounting.reports import Reports
 from .admin.enforcement import Enforcement
@@ -77,7 +77,7 @@ from .grants.recovery import Recovery, RecoveryJournal
 from .grants.rooms import Rooms
 from .grants.unmanaged import UnmanagedMemory
 from .peer import Peer
-from .placement import Placement
+from .placement import DeviceFinder
 from .sessions import Sessions
 from .snapshot.builder import SnapshotBuilder
 from .snapshot.publisher import Publisher
@@ -100,7 +100,7 @@ class Service:
         started: float,
         grants_from: float = 0.0,
         rulebook: RulebookFile | None = None,
-        accounts: Accounts | None = None,
+        accounts: AccountBook | None = None,
         journal: RecoveryJournal | None = None,
         changes: LiveChanges | None = None,
         clock: Callable[[], float] = time.time,
@@ -118,7 +118,7 @@ class Service:
             _core.LEAST_CHUNK,
         )
         self.sessions = Sessions(settings.max_sessions, settings.max_sessions_per_user)
-        self.accounts = accounts or Accounts(clock=clock)
+        self.accounts = accounts or AccountBook(clock=clock)
         self.journal = journal or RecoveryJournal()
         self.changes = changes or LiveChanges(settings)
         self.tickets = Tickets()
@@ -138,7 +138,7 @@ class Service:
         self._meter = Meter(self._host, self.sessions, self.accounts)
         self._reports = Reports(self.accounts)
         file = rulebook or RulebookFile(settings.rulebook)
-        placement = Placement(by_name, self._host, self.sessions, self._unmanaged)
+        placement = DeviceFinder(by_name, self._host, self.sessions, self._unmanaged)
         self._rules = RuleEngine(file, self.accounts, self.sessions, placement.capacity)
         idle = IdleCulling(self.sessions)
         self._enforcement = Enforcement(

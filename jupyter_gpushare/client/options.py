@@ -69,7 +69,7 @@ def _bytes(value: str) -> float:
     return float(found[1]) * UNITS.get(found[2], 0) if found else 0
 
 
-class Loop(msgspec.Struct):
+class LoopOptions(msgspec.Struct):
     """The arguments of `iterations` beside its loader."""
 
     epochs: Annotated[int, Meta(ge=0)] = 1
@@ -84,6 +84,6 @@ def check_loop(loader: object, epochs: object) -> None:
         )
     given = {"epochs": epochs}
     try:
-        msgspec.convert(given, Loop)
+        msgspec.convert(given, LoopOptions)
     except msgspec.ValidationError:
-        raise InvalidValue(refusals.in_value(given, Loop, "a loop")) from None
+        raise InvalidValue(refusals.in_value(given, LoopOptions, "a loop")) from None

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import EngineUnavailable, NoRoom, cause
 from .engines.engine import Engine, Lease, Start
 from .hands.hands import Hands
-from .jobs import NO_ROOM, NOT_STARTED, Ending, Job, lease_of
+from .jobs import NO_ROOM, NOT_STARTED, Ending, JobRecord, lease_of
 from .launch.generation import Word
 from .looks.sights import ending_of
 
@@ -32,7 +32,7 @@ class Acts:
         self._hands = hands
         self._beat_seconds = beat_seconds
 
-    def start(self, job: Job) -> Lease:
+    def start(self, job: JobRecord) -> Lease:
         """Raises NotStarted, and EngineUnavailable: then it may have been started."""
         gpus = {node: math.ceil(count) for node, count in job.place.items()}
         word = Word(job.resume, gpus, self._beat_seconds)
@@ -44,11 +44,11 @@ class Acts:
         except OSError as error:
             raise NotStarted(NOT_STARTED, cause(error)) from None
 
-    def _start_of(self, job: Job) -> Start:
+    def _start_of(self, job: JobRecord) -> Start:
         directory, user = Path(job.directory), lease_of(job).user
         return Start(self._cluster, job.id, job.generation, directory, job.place, user)
 
-    def ask_yield(self, job: Job) -> None:
+    def ask_yield(self, job: JobRecord) -> None:
         with suppress(EngineUnavailable):  # it is asked again
             if job.handle:
                 self._engine.ask_yield(lease_of(job))
@@ -59,7 +59,7 @@ class Acts:
             if lease.handle:
                 self._engine.kill(lease)
 
-    def close(self, job: Job) -> Ending:
+    def close(self, job: JobRecord) -> Ending:
         """Close the generation: its survivors can write nothing more. Raises DirectoryLost, and
         OSError: then it is not closed, and no other generation must be started."""
         self.kill(lease_of(job))

@@ -42,7 +42,7 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.gpus < 1
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     """All that a service has to know of a job after it was started anew. Times are Unix seconds."""
 
     id: str
@@ -82,7 +82,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return self.state in OVER
 
 
-def lease_of(job: Job) -> Lease:
+def lease_of(job: JobRecord) -> Lease:
     user = "" if job.user == own_user() else job.user
     return Lease(job.id, job.generation, job.handle, user)
 
@@ -122,34 +122,34 @@ class Outcome(NamedTuple):
     sentence: str = ""
 
 
-class Row(NamedTuple):
-    holds: Callable[[Job, Ending], bool]
-    follows: Callable[[Job, Ending], Outcome]
+class OutcomeRow(NamedTuple):
+    holds: Callable[[JobRecord, Ending], bool]
+    follows: Callable[[JobRecord, Ending], Outcome]
 
 
-def outcome_of(job: Job, ending: Ending) -> Outcome:
+def outcome_of(job: JobRecord, ending: Ending) -> Outcome:
     """Return the outcome of the first row that holds."""
     return next(row.follows(job, ending) for row in TABLE if row.holds(job, ending))
 
 
-def losses_of(job: Job, ending: Ending) -> int:
+def losses_of(job: JobRecord, ending: Ending) -> int:
     return 0 if ending.has_saved else job.losses + 1
 
 
-def can_go_on(job: Job, ending: Ending) -> bool:
+def can_go_on(job: JobRecord, ending: Ending) -> bool:
     """A job that neither resumes nor restarts must not run twice."""
     return job.resumes or job.spec.restarts or not ending.has_begun
 
 
-def lost(job: Job, ending: Ending) -> str:
+def lost(job: JobRecord, ending: Ending) -> str:
     reason = f" ({ending.reason})" if ending.reason else ""
     return f"generation {job.generation} was lost{reason}"
 
 
 TABLE = (
-    Row(lambda job, _: job.is_cancelled, lambda *_: Outcome(CANCELLED, "cancelled")),
-    Row(lambda _, ending: ending.all_said(0), lambda *_: Outcome("done", "done")),
-    Row(
+    OutcomeRow(lambda job, _: job.is_cancelled, lambda *_: Outcome(CANCELLED, "cancelled")),
+    OutcomeRow(lambda _, ending: ending.all_said(0), lambda *_: Outcome("done", "done")),
+    OutcomeRow(
         lambda _, ending: ending.failure != 0,
         lambda _, ending: Outcome(
             "failed",
@@ -157,15 +157,15 @@ TABLE = (
             sentence=f"it exited with status {ending.failure}: {ending.said}".rstrip(": "),
         ),
     ),
-    Row(  # without a new checkpoint it would do the same for ever
+    OutcomeRow(  # without a new checkpoint it would do the same for ever
         lambda _, ending: ending.all_said(0, YIELDED) and (ending.was_asked or ending.has_saved),
         lambda job, ending: Outcome("yielded", "queued", 0 if ending.has_saved else job.losses),
     ),
-    Row(
+    OutcomeRow(
         lambda _, ending: ending.reason in (NO_ROOM, NOT_STARTED) and not ending.has_begun,
         lambda job, ending: Outcome(ending.reason, "queued", job.losses),
     ),
-    Row(
+    OutcomeRow(
         lambda job, ending: not can_go_on(job, ending),
         lambda job, ending: Outcome(
             LOST,
@@ -173,7 +173,7 @@ TABLE = (
             sentence=f"{lost(job, ending)}, and a job of this kind is not started again",
         ),
     ),
-    Row(
+    OutcomeRow(
         lambda job, ending: losses_of(job, ending) >= MOST_LOSSES,
         lambda job, ending: Outcome(
             LOST,
@@ -182,5 +182,7 @@ TABLE = (
             f"{lost(job, ending)}, as {MOST_LOSSES - 1} before it, without a newer checkpoint",
         ),
     ),
-    Row(lambda *_: True, lambda job, ending: Outcome(LOST, "queued", losses_of(job, ending))),
+    OutcomeRow(
+        lambda *_: True, lambda job, ending: Outcome(LOST, "queued", losses_of(job, ending))
+    ),
 )

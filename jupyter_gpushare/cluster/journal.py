@@ -20,7 +20,7 @@ import msgspec
 from ..errors import LimitExceeded
 from ..wire.jobs import OVER, LookAtUse, UseRow
 from .engines.engine import Capacity
-from .jobs import Job
+from .jobs import JobRecord
 
 BUSY_SECONDS = 0.5  # for which a write waits for another program, before it is tried again later
 # Entry n migrates schema n to n + 1; PRAGMA user_version is the number of those done.
@@ -78,7 +78,7 @@ MIGRATIONS = (
     # GPUs that are divided into shards; `gpus` are whole ones.
     "ALTER TABLE nodes ADD COLUMN shared INTEGER NOT NULL DEFAULT 0;",
 )
-COLUMNS = Job.__struct_fields__
+COLUMNS = JobRecord.__struct_fields__
 IN_JSON = ("spec", "place", "core")
 SET_JOB = (
     f"INSERT INTO jobs ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
@@ -97,7 +97,7 @@ ADD_USE = (
 NAMES = {"user": "user", "job": "job", "day": "date(hour, 'unixepoch', 'localtime')"}
 
 
-class Use(NamedTuple):
+class HourOfJob(NamedTuple):
     """The computation of a job in an hour."""
 
     hour: int  # in Unix seconds, when it began
@@ -106,7 +106,7 @@ class Use(NamedTuple):
     gpu_seconds: float
 
 
-class Event(NamedTuple):
+class JobEvent(NamedTuple):
     at: float
     job: str
     generation: int
@@ -137,7 +137,7 @@ class Journal:
             self._database.close()
         os.close(self._lock)
 
-    def write(self, job: Job, event: Event, uses: Iterable[Use] = ()) -> None:
+    def write(self, job: JobRecord, event: JobEvent, uses: Iterable[HourOfJob] = ()) -> None:
         """The arrow of a job, and its row from then on. What it has used since its last row is
         added, so it is counted once, whenever the service is killed."""
         with self._transaction():
@@ -145,7 +145,7 @@ class Journal:
             self._database.execute(ADD_EVENT, event)
             self._database.executemany(ADD_USE, uses)
 
-    def save(self, jobs: Iterable[Job], uses: Iterable[Use] = ()) -> None:
+    def save(self, jobs: Iterable[JobRecord], uses: Iterable[HourOfJob] = ()) -> None:
         """Rows of jobs without an arrow, with what they have used since their last ones."""
         with self._transaction():
             self._database.executemany(SET_JOB, map(row_of, jobs))
@@ -162,13 +162,13 @@ class Journal:
         )
         return [UseRow(*row) for row in rows]
 
-    def set_nodes(self, nodes: Mapping[str, Capacity], event: Event) -> None:
+    def set_nodes(self, nodes: Mapping[str, Capacity], event: JobEvent) -> None:
         rows = [(name, *gpus) for name, gpus in nodes.items()]
         with self._transaction():
             self._database.executemany(SET_NODE, rows)
             self._database.execute(ADD_EVENT, event)
 
-    def note(self, event: Event) -> None:
+    def note(self, event: JobEvent) -> None:
         with self._transaction():
             self._database.execute(ADD_EVENT, event)
 
@@ -181,23 +181,23 @@ class Journal:
         rows = self._database.execute("SELECT name, gpus, shared FROM nodes ORDER BY number")
         return {name: Capacity(*gpus) for name, *gpus in rows}
 
-    def present(self) -> list[Job]:
+    def present(self) -> list[JobRecord]:
         """Jobs that are not over, in the order in which they were submitted."""
         return self._jobs(f"WHERE state NOT IN ({', '.join('?' * len(OVER))})", sorted(OVER))
 
-    def newest(self, count: int) -> list[Job]:
+    def newest(self, count: int) -> list[JobRecord]:
         """Jobs that are over, too, in the order in which they were submitted."""
         newest = "SELECT rowid FROM jobs ORDER BY submitted DESC, rowid DESC LIMIT ?"
         return self._jobs(f"WHERE rowid IN ({newest})", (count,))
 
-    def job(self, id: str) -> Job | None:
+    def job(self, id: str) -> JobRecord | None:
         return next(iter(self._jobs("WHERE id = ?", (id,))), None)
 
-    def events(self, job: str) -> list[Event]:
+    def events(self, job: str) -> list[JobEvent]:
         rows = self._database.execute("SELECT * FROM events WHERE job = ? ORDER BY rowid", (job,))
-        return [Event(*row) for row in rows]
+        return [JobEvent(*row) for row in rows]
 
-    def _jobs(self, condition: str, given: Iterable[str | int]) -> list[Job]:
+    def _jobs(self, condition: str, given: Iterable[str | int]) -> list[JobRecord]:
         query = f"SELECT {', '.join(COLUMNS)} FROM jobs {condition} ORDER BY submitted, rowid"
         return [job_of(row) for row in self._database.execute(query, tuple(given))]
 
@@ -236,15 +236,15 @@ def locked(path: Path) -> int:
     return file
 
 
-def row_of(job: Job) -> list[Any]:
+def row_of(job: JobRecord) -> list[Any]:
     values = msgspec.structs.asdict(job)
     for name in IN_JSON:
         values[name] = msgspec.json.encode(values[name]).decode()
     return [values[name] for name in COLUMNS]
 
 
-def job_of(row: tuple[Any, ...]) -> Job:
+def job_of(row: tuple[Any, ...]) -> JobRecord:
     values = dict(zip(COLUMNS, row, strict=True))
     for name in IN_JSON:
         values[name] = msgspec.json.decode(values[name])
-    return msgspec.convert(values, Job, strict=False)
+    return msgspec.convert(values, JobRecord, strict=False)

@@ -9,28 +9,28 @@ from threading import Event, Lock
 from typing import TypeVar
 
 from ..errors import BrokerUnavailable, cause
-from .service import Service
+from .service import ClusterService
 
 Answer = TypeVar("Answer")
 
 
-class Loop:
+class ServiceLoop:
     """`make` restores the service from its journal. It is called again after a step or a question
     that could not be written: what that service knows is more than the journal has."""
 
-    def __init__(self, make: Callable[[], Service], seconds: float) -> None:
+    def __init__(self, make: Callable[[], ClusterService], seconds: float) -> None:
         self._make = make
         self._seconds = seconds
         self._lock = Lock()
-        self._service: Service | None = None
+        self._service: ClusterService | None = None
 
-    def run(self, tell: Callable[[Service], None], stopped: Event) -> None:
+    def run(self, tell: Callable[[ClusterService], None], stopped: Event) -> None:
         """Until it is stopped. `tell` is called after each step."""
         while not stopped.wait(self._seconds):
             with self._lock:
                 self._step(tell)
 
-    def ask(self, question: Callable[[Service], Answer]) -> Answer:
+    def ask(self, question: Callable[[ClusterService], Answer]) -> Answer:
         """From any thread. Raises BrokerUnavailable where the journal cannot be written, and what
         the question raises."""
         with self._lock:
@@ -40,14 +40,14 @@ class Loop:
                 self._service = None
                 raise BrokerUnavailable(f"nothing is changed: {cause(error)}") from None
 
-    def _step(self, tell: Callable[[Service], None]) -> None:
+    def _step(self, tell: Callable[[ClusterService], None]) -> None:
         try:
             tell(self._advance())
         except (sqlite3.Error, OSError) as error:
             print(f"nothing is started, since a step failed: {cause(error)}", file=sys.stderr)
             self._service = None
 
-    def _advance(self) -> Service:
+    def _advance(self) -> ClusterService:
         service = self._service or self._make()
         service.step()
         self._service = service

@@ -21,9 +21,9 @@ from .engines.timeout import EngineWithTimeout
 from .hands.command import Ran
 from .hands.hands import Hands, words_of
 from .journal import Journal
-from .loop import Loop
+from .loop import ServiceLoop
 from .server import Access, Server
-from .service import Service
+from .service import ClusterService
 
 MakeEngine = Callable[[str], Engine]  # of the name of a cluster
 
@@ -39,10 +39,10 @@ def run(settings: Settings) -> None:
     journal = opened(cluster_directory(settings) / "cluster.sqlite")
     engine = EngineWithTimeout(make_engine(journal.cluster()))
 
-    def make() -> Service:
-        return Service(journal, engine, time.time, rules=rules, hands=hands)
+    def make() -> ClusterService:
+        return ClusterService(journal, engine, time.time, rules=rules, hands=hands)
 
-    loop = Loop(make, settings.cluster_look_seconds)
+    loop = ServiceLoop(make, settings.cluster_look_seconds)
     with Server(path, loop, journal.cluster(), access_of(settings, hands)) as server:
         serve(server, loop, settings.idle_exit_seconds)
     path.unlink(missing_ok=True)
@@ -109,12 +109,12 @@ def opened(path: Path) -> Journal:
         raise BrokerUnavailable(f"the journal {path} cannot be opened: {cause(error)}") from None
 
 
-def serve(server: Server, loop: Loop, idle_seconds: float) -> None:
+def serve(server: Server, loop: ServiceLoop, idle_seconds: float) -> None:
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
 
-    def tell(service: Service) -> None:
+    def tell(service: ClusterService) -> None:
         if not server.path.exists():  # so that one can start that is found
             stopped.set()
         if service.jobs():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from .engines.engine import Lease
-from .jobs import Job, lease_of
-from .journal import Event, Journal, Use
+from .jobs import JobRecord, lease_of
+from .journal import HourOfJob, JobEvent, Journal
 
 HOUR_SECONDS = 3600
 SAVE_SECONDS = 60.0
@@ -21,32 +21,32 @@ class Records:
         self._uses: dict[str, dict[int, float]] = {}  # GPU-seconds by job and hour, not written yet
         self._saved = 0.0  # when those were written last
 
-    def __getitem__(self, id: str) -> Job:
+    def __getitem__(self, id: str) -> JobRecord:
         return self._jobs[id]
 
-    def get(self, id: str) -> Job | None:
+    def get(self, id: str) -> JobRecord | None:
         """One that is over, too."""
         return self._jobs.get(id) or self._journal.job(id)
 
-    def all(self) -> list[Job]:
+    def all(self) -> list[JobRecord]:
         return [*self._jobs.values()]
 
-    def active(self) -> list[Job]:
+    def active(self) -> list[JobRecord]:
         return [job for job in self.all() if job.is_active]
 
-    def active_at(self, id: str, generation: int) -> Job | None:
+    def active_at(self, id: str, generation: int) -> JobRecord | None:
         job = self._jobs.get(id)
         return job if job and job.is_active and job.generation == generation else None
 
     def leases(self) -> set[Lease]:
         return {lease_of(job) for job in self.active() if job.handle}
 
-    def write(self, now: float, job: Job, what: str, detail: str = "") -> Job:
+    def write(self, now: float, job: JobRecord, what: str, detail: str = "") -> JobRecord:
         """The arrow of a job, and its row from then on."""
         before = self._jobs.get(job.id)
         if before is None or before.state != job.state:
             job = replace(job, since=now)
-        event = Event(now, job.id, job.generation, what, detail)
+        event = JobEvent(now, job.id, job.generation, what, detail)
         self._journal.write(job, event, self._uses_of(job))
         self._uses.pop(job.id, None)
         if job.is_over:
@@ -55,7 +55,7 @@ class Records:
             self._jobs[job.id] = job
         return job
 
-    def count(self, now: float, job: Job, gpu_seconds: float) -> Job:
+    def count(self, now: float, job: JobRecord, gpu_seconds: float) -> JobRecord:
         """It has computed, and its row says so. Without an arrow: both are written with the next
         one of this job, or by `save`."""
         self._jobs[job.id] = job
@@ -74,6 +74,6 @@ class Records:
             self._journal.save(jobs, [use for job in jobs for use in self._uses_of(job)])
             self._uses = {}
 
-    def _uses_of(self, job: Job) -> list[Use]:
+    def _uses_of(self, job: JobRecord) -> list[HourOfJob]:
         hours = self._uses.get(job.id, {})
-        return [Use(hour, job.user, job.id, seconds) for hour, seconds in hours.items()]
+        return [HourOfJob(hour, job.user, job.id, seconds) for hour, seconds in hours.items()]

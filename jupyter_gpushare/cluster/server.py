@@ -34,8 +34,8 @@ from ..wire.launch import other_end
 from ..wire.messages import Done, Error
 from .hands.hands import Hands, has_all_rights, own_user
 from .jobs import Spec
-from .loop import Loop
-from .service import Service
+from .loop import ServiceLoop
+from .service import ClusterService
 from .views import cluster_view
 
 CONNECTIONS_OF_A_USER = 100
@@ -56,7 +56,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, path: Path, loop: Loop, cluster: str, access: Access) -> None:
+    def __init__(self, path: Path, loop: ServiceLoop, cluster: str, access: Access) -> None:
         """Raises OSError, and InvalidValue for a group that there is not."""
         self.path = path
         self._loop, self._cluster, self._access = loop, cluster, access
@@ -66,7 +66,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
         path.unlink(missing_ok=True)  # of a service that was killed: only one has the journal
         mask = os.umask(0o177)
         try:
-            super().__init__(os.fspath(path), Handler)
+            super().__init__(os.fspath(path), ClusterHandler)
         finally:
             os.umask(mask)
         self._open_to_others()
@@ -133,7 +133,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
         except OSError as error:
             raise InvalidValue(f"{wish.directory} cannot be read: {cause(error)}") from None
 
-    def _answer(self, service: Service, user: str, question: Question) -> FromCluster:
+    def _answer(self, service: ClusterService, user: str, question: Question) -> FromCluster:
         match question:
             case Submit() as wish:
                 return self._view(service, user, self._submitted(service, user, wish))
@@ -146,10 +146,10 @@ class Server(socketserver.ThreadingUnixStreamServer):
             case LookAtUse() as asked:
                 return service.uses(asked, None if has_all_rights(user) else user)
 
-    def _view(self, service: Service, user: str, id: str) -> JobView:
+    def _view(self, service: ClusterService, user: str, id: str) -> JobView:
         return cluster_view(service, user, id, False, self._cluster, time.time()).jobs[0]
 
-    def _submitted(self, service: Service, user: str, wish: Submit) -> str:
+    def _submitted(self, service: ClusterService, user: str, wish: Submit) -> str:
         """Raises InvalidValue, DoesNotFit, and LimitExceeded."""
         present = [job.id for job in service.jobs() if job.user == user]
         if len(present) >= self._access.jobs_per_user and wish.id not in present:
@@ -166,13 +166,13 @@ class Server(socketserver.ThreadingUnixStreamServer):
         return service.submit(wish.id, user, wish.directory, spec).id
 
 
-def check_may_cancel(service: Service, user: str, id: str) -> None:
+def check_may_cancel(service: ClusterService, user: str, id: str) -> None:
     """Raises NotPermitted and UnknownJob."""
     if service.job(id).user != user and not has_all_rights(user):
         raise NotPermitted(f"the job {id} is of {service.job(id).user}, who may cancel it")
 
 
-class Handler(socketserver.StreamRequestHandler):
+class ClusterHandler(socketserver.StreamRequestHandler):
     """One connection."""
 
     server: Server

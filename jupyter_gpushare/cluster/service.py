@@ -22,11 +22,11 @@ from .acts import Acts, NotStarted
 from .engines.engine import NO_GPU, PART, Capacity, Engine, Node, are_hosts, capacity, plain
 from .hands.hand import DirectoryLost
 from .hands.hands import Hands
-from .jobs import CANCELLED, NO_ROOM, NOT_STARTED, Job, Outcome, Spec, lease_of, outcome_of
-from .journal import Event, Journal
+from .jobs import CANCELLED, NO_ROOM, NOT_STARTED, JobRecord, Outcome, Spec, lease_of, outcome_of
+from .journal import JobEvent, Journal
 from .launch.facts import Facts, facts_unread
 from .launch.generation import Progress
-from .looks.looks import Look, look_at
+from .looks.looks import EngineLook, look_at
 from .looks.sights import sight_of
 from .looks.verdicts import Bounds, Verdict, verdict_of
 from .queues.gangs import Line, wish_of
@@ -38,7 +38,7 @@ from .troubles import Troubles
 NEVER = float("-inf")
 
 
-class Service:
+class ClusterService:
     """Each method blocks, and raises sqlite3.Error or OSError where the journal cannot be written.
     Then this object knows more than the journal, and another one has to take its place."""
 
@@ -71,7 +71,7 @@ class Service:
 
     # --- what people ask for ----------------------------------------------------------------------
 
-    def submit(self, id: str, user: str, directory: str, spec: Spec) -> Job:
+    def submit(self, id: str, user: str, directory: str, spec: Spec) -> JobRecord:
         """The same again changes nothing. Raises InvalidValue and DoesNotFit."""
         if (known := self._records.get(id)) is not None:
             if (known.user, known.directory, known.spec) != (user, directory, spec):
@@ -80,11 +80,11 @@ class Service:
         if not PART.fullmatch(id):
             raise InvalidValue(f"an id of a job has 1 to 64 of a-z, 0-9 and '-', and not {id!r}")
         now = self._clock()
-        job = Job(id=id, user=user, directory=directory, spec=spec, submitted=now)
+        job = JobRecord(id=id, user=user, directory=directory, spec=spec, submitted=now)
         self._request(now, job)
         return self._write(now, job, "submitted")
 
-    def _request(self, now: float, job: Job) -> None:
+    def _request(self, now: float, job: JobRecord) -> None:
         try:
             self._queues.of(job).request(now, job)
         except DoesNotFit:
@@ -92,7 +92,7 @@ class Service:
                 raise DoesNotFit(f"a job of {wish_of(job)} never fits: {NO_GPU}") from None
             raise
 
-    def cancel(self, id: str) -> Job:
+    def cancel(self, id: str) -> JobRecord:
         """Cancelling a finished job has no effect. Raises UnknownJob."""
         job = self.job(id)
         now = self._clock()
@@ -102,29 +102,29 @@ class Service:
             return self._write(now, job, "cancel", is_cancelled=True)
         return job
 
-    def jobs(self, all: bool = False) -> list[Job]:
+    def jobs(self, all: bool = False) -> list[JobRecord]:
         """Return jobs that are not over; `all`: the newest ones of all."""
         if not all:
             return self._records.all()
         present = {job.id: job for job in self._records.all()}
         return [present.get(job.id, job) for job in self._journal.newest(MOST_JOBS)]
 
-    def job(self, id: str) -> Job:
+    def job(self, id: str) -> JobRecord:
         """Raises UnknownJob."""
         if (job := self._records.get(id)) is None:
             raise UnknownJob(f"there is no job {id}")
         return job
 
-    def run_seconds(self, job: Job) -> float:
+    def run_seconds(self, job: JobRecord) -> float:
         """Return for how long a job has computed on its GPUs, until the last look."""
         core = job.core if job.is_over else self._queues.of(job).progress(job.id)
         return float(core.get("executed", 0.0))  # `run` begins anew with each promotion
 
-    def told(self, job: Job) -> Progress | None:
+    def told(self, job: JobRecord) -> Progress | None:
         """Return what an active job has told, by the last step."""
         return self._told.get(job.id) if job.is_active else None
 
-    def trouble(self, job: Job) -> str:
+    def trouble(self, job: JobRecord) -> str:
         """Return what kept the last step from looking after it; empty: nothing."""
         return self._troubles.of(job.id)
 
@@ -132,7 +132,7 @@ class Service:
         """Return the line of jobs that wait for a part of a GPU, or for whole ones."""
         return self._queues.line(wants_part)
 
-    def refusal(self, job: Job) -> str:
+    def refusal(self, job: JobRecord) -> str:
         """Return why the engine has refused its last start; empty: it has not."""
         return self._postponed.refusal(job.id)
 
@@ -175,12 +175,12 @@ class Service:
         more = {name: gpus for name, gpus in most.items() if gpus != self._most.get(name)}
         if more:
             told = {name: max(gpus) for name, gpus in more.items()}
-            self._journal.set_nodes(more, Event(now, "", 0, "nodes", str(told)))
+            self._journal.set_nodes(more, JobEvent(now, "", 0, "nodes", str(told)))
             self._most |= more
             self._queues.set_nodes(now, self._most)  # what jobs may want, though others use some
         self._queues.set_nodes(now, usable(nodes, self._records.active()))
 
-    def _sweep(self, now: float, look: Look) -> None:
+    def _sweep(self, now: float, look: EngineLook) -> None:
         """Adopt what runs and should, and kill what should not: a generation that was given up, or
         is of a job that is over."""
         if look.found is None:
@@ -193,7 +193,7 @@ class Service:
             elif not job.handle:
                 self._write(now, job, "adopted", lease.handle, handle=lease.handle)
 
-    def _follow(self, now: float, job: Job, look: Look) -> None:
+    def _follow(self, now: float, job: JobRecord, look: EngineLook) -> None:
         facts = self._look_into(now, job)
         self._told[job.id] = facts.told
         sight = sight_of(job, look, facts)
@@ -205,7 +205,7 @@ class Service:
             job = self._move(now, job, sight.where)
         self._obey(now, job, verdict_of(job, sight, now, self._bounds))
 
-    def _look_into(self, now: float, job: Job) -> Facts:
+    def _look_into(self, now: float, job: JobRecord) -> Facts:
         hand, nodes = self._hands.of(job.user), [*job.place]
         try:
             return hand.look(job.directory, job.generation, nodes, self._bounds.silent)
@@ -213,7 +213,7 @@ class Service:
             self._note(now, job, f"its directory cannot be read: {cause(error)}")
             return facts_unread(nodes, self._told.get(job.id))
 
-    def _obey(self, now: float, job: Job, verdict: Verdict) -> None:
+    def _obey(self, now: float, job: JobRecord, verdict: Verdict) -> None:
         match verdict.act:
             case "run":
                 self._postponed.forget(job.id)
@@ -238,12 +238,12 @@ class Service:
         for id, place in decision.starts.items():
             self._start(now, self._records[id], place)
 
-    def _ask(self, now: float, job: Job) -> None:
+    def _ask(self, now: float, job: JobRecord) -> None:
         """A job that does not resume is never asked, and ends with its node."""
         if job.resumes and job.state in ("starting", "running"):
             self._acts.ask_yield(self._write(now, job, "ask", state="yielding"))
 
-    def _start(self, now: float, job: Job, place: Mapping[str, Gpus]) -> None:
+    def _start(self, now: float, job: JobRecord, place: Mapping[str, Gpus]) -> None:
         job = replace(job, state="starting", generation=job.generation + 1, place=place)
         job = self._write(now, job, "start", str(place))
         try:
@@ -256,7 +256,7 @@ class Service:
             now = self._clock()  # an engine may take seconds, which are none of waiting
             self._write(now, job, "started", lease.handle, handle=lease.handle, since=now)
 
-    def _close(self, now: float, job: Job, detail: str = "") -> None:
+    def _close(self, now: float, job: JobRecord, detail: str = "") -> None:
         if not job.handle and not job.reason:
             job = replace(job, reason=NOT_STARTED)
         try:
@@ -273,7 +273,9 @@ class Service:
             kept = {"resume": ending.newest or job.resume, "first": first_of(job, now)}
             self._settle(now, job, outcome_of(job, ending), detail, **kept)
 
-    def _settle(self, now: float, job: Job, outcome: Outcome, detail: str = "", **kept: Any) -> Job:
+    def _settle(
+        self, now: float, job: JobRecord, outcome: Outcome, detail: str = "", **kept: Any
+    ) -> JobRecord:
         """Write the outcome of a job that has no generation any more."""
         gangs = self._queues.of(job)
         gangs.finish(now, job.id)
@@ -289,7 +291,7 @@ class Service:
             self._postponed.forget(job.id)
         return job
 
-    def _count(self, now: float, job: Job, computed: float) -> Job:
+    def _count(self, now: float, job: JobRecord, computed: float) -> JobRecord:
         if computed <= job.told:
             return job
         more = computed - job.told
@@ -300,30 +302,32 @@ class Service:
         job = replace(job, told=computed, core=gangs.progress(job.id), saved=now)
         return self._records.count(now, job, more * job.spec.gpus)
 
-    def _move(self, now: float, job: Job, where: Mapping[str, int]) -> Job:
+    def _move(self, now: float, job: JobRecord, where: Mapping[str, int]) -> JobRecord:
         """First its GPUs are no more those of others, else it would be asked to leave them."""
         job = self._write(now, job, "moved", str(where), place=where)
         self._queues.set_nodes(now, usable(self.nodes, self._records.active()))
         self._queues.of(job).moved(now, job.id, where)
         return job
 
-    def _note(self, now: float, job: Job, sentence: str) -> None:
+    def _note(self, now: float, job: JobRecord, sentence: str) -> None:
         """Once, although it is found in each step."""
         if self._troubles.is_new(job.id, sentence):
             self._write(now, job, "note", sentence)
 
-    def _write(self, now: float, job: Job, what: str, detail: str = "", **changes: Any) -> Job:
+    def _write(
+        self, now: float, job: JobRecord, what: str, detail: str = "", **changes: Any
+    ) -> JobRecord:
         changes |= {"core": self._queues.of(job).progress(job.id), "saved": now}
         return self._records.write(now, replace(job, **changes), what, detail)
 
 
-def is_moved(job: Job, where: Mapping[str, int]) -> bool:
+def is_moved(job: JobRecord, where: Mapping[str, int]) -> bool:
     """The engine has chosen other GPUs, as many in all. What else it says cannot be believed."""
     are_all = sum(where.values()) == job.spec.gpus and all(n > 0 for n in where.values())
     return are_all and {**where} != {**job.place}
 
 
-def usable(nodes: Mapping[str, Node], active: Iterable[Job]) -> dict[str, Capacity]:
+def usable(nodes: Mapping[str, Node], active: Iterable[JobRecord]) -> dict[str, Capacity]:
     """The GPUs of each node that jobs may have: all but those that other programs use, or that
     processes of ours still have whose generation is closed."""
     ours = held(active)
@@ -335,7 +339,7 @@ def usable(nodes: Mapping[str, Node], active: Iterable[Job]) -> dict[str, Capaci
     }
 
 
-def held(active: Iterable[Job]) -> dict[str, Gpus]:
+def held(active: Iterable[JobRecord]) -> dict[str, Gpus]:
     """The GPUs of each node that jobs have."""
     ours: dict[str, Gpus] = {}
     for job in active:
@@ -344,7 +348,7 @@ def held(active: Iterable[Job]) -> dict[str, Gpus]:
     return ours
 
 
-def settled(job: Job, outcome: Outcome, now: float) -> Job:
+def settled(job: JobRecord, outcome: Outcome, now: float) -> JobRecord:
     return replace(
         job,
         state=outcome.state,
@@ -355,11 +359,11 @@ def settled(job: Job, outcome: Outcome, now: float) -> Job:
     )
 
 
-def without_directory(job: Job, error: DirectoryLost) -> Outcome:
+def without_directory(job: JobRecord, error: DirectoryLost) -> Outcome:
     if job.is_cancelled:
         return Outcome(CANCELLED, "cancelled")
     return Outcome("failed", "failed", sentence=str(error))
 
 
-def first_of(job: Job, now: float) -> float | None:
+def first_of(job: JobRecord, now: float) -> float | None:
     return now if job.first is None and job.told > 0 else job.first

@@ -11,16 +11,16 @@ from ..format import duration, number_of_gpus
 from ..wire.jobs import ClusterView, JobView, NodeView
 from .engines.engine import NO_GPU, Capacity, Gpus, Node, are_hosts, plain
 from .hands.hands import has_all_rights
-from .jobs import Job
+from .jobs import JobRecord
 from .launch.generation import Progress
 from .queues.gangs import Line, wish_of
-from .service import Service, held, usable
+from .service import ClusterService, held, usable
 
 UNKNOWN = "the engine does not answer, so this is as it was before"
 
 
 def cluster_view(
-    service: Service, user: str, id: str, all: bool, cluster: str, now: float
+    service: ClusterService, user: str, id: str, all: bool, cluster: str, now: float
 ) -> ClusterView:
     """Return the view of that user. Raises UnknownJob."""
     jobs = [service.job(id)] if id else service.jobs(all)
@@ -38,7 +38,7 @@ def cluster_view(
     )
 
 
-def free_of(service: Service) -> Capacity:
+def free_of(service: ClusterService) -> Capacity:
     """The GPUs of all nodes that jobs may have and no job has."""
     ours = held(service.jobs())
     there = usable(service.nodes, service.jobs())
@@ -47,14 +47,14 @@ def free_of(service: Service) -> Capacity:
     return Capacity(int(sum(whole)), plain(sum(shared)))
 
 
-def place_in(line: Line, job: Job) -> tuple[int, int]:
+def place_in(line: Line, job: JobRecord) -> tuple[int, int]:
     """Return where in the list a job stands."""
     if job.is_over or job.is_active:
         return (0 if job.is_over else 1), 0
     return 2, line.positions.get(job.id, len(line.positions) + 1)
 
 
-def node_views(nodes: Mapping[str, Node], jobs: list[Job]) -> list[NodeView]:
+def node_views(nodes: Mapping[str, Node], jobs: list[JobRecord]) -> list[NodeView]:
     ours = held(jobs)
     return [node_view(name, node, ours.get(name, 0)) for name, node in nodes.items()]
 
@@ -65,7 +65,9 @@ def node_view(name: str, node: Node, ours: Gpus) -> NodeView:
     return NodeView(name, node.gpus, node.shards, node.used, ours, node.alive, node.reason)
 
 
-def job_view(service: Service, job: Job, line: Line, free: Capacity, now: float) -> JobView:
+def job_view(
+    service: ClusterService, job: JobRecord, line: Line, free: Capacity, now: float
+) -> JobView:
     told = service.told(job)
     return JobView(
         id=job.id,
@@ -99,7 +101,7 @@ def seen_by(user: str, view: JobView) -> JobView:
     return replace(view, directory="", sentence=sentence)
 
 
-def sentence(job: Job, told: Progress | None, now: float) -> str:
+def sentence(job: JobRecord, told: Progress | None, now: float) -> str:
     """Return what the job does, or why it does not."""
     where = " and ".join(job.place)
     match job.state:
@@ -123,7 +125,7 @@ def but(trouble: str) -> str:
     return f", but {trouble}" if trouble else ""
 
 
-def waits(job: Job, line: Line, free: Capacity, is_on_host: bool, refusal: str) -> str:
+def waits(job: JobRecord, line: Line, free: Capacity, is_on_host: bool, refusal: str) -> str:
     there = free.shared if job.spec.wants_part else free.whole
     position, count = line.positions.get(job.id, 0), len(line.positions)
     which = f", number {position} of {count} in line" if position and count > 1 else ""

@@ -18,5 +18,5 @@ def find(settings: Settings) -> list[Device]:
 def _device(gpu: nvml.Gpu) -> Device:
     usage = partial(nvml.usage, gpu.uuid)
     chunk = chunks.chunk_bytes(gpu.capacity_bytes)
-    memory = partial(chunks.Kept, chunk)
+    memory = partial(chunks.KeptChunks, chunk)
     return Device(gpu.name, gpu.capacity_bytes, gpu.model, memory, chunk, gpu.uuid, usage)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from .nvml import Usage
+from .nvml import GpuUse
 
 
-class LaneMemory(Protocol):
+class MappedMemory(Protocol):
     """The memory of a lane, which sessions map through its descriptors."""
 
     @property
@@ -31,7 +31,7 @@ class Device(NamedTuple):
     name: str
     capacity_bytes: int
     description: str
-    make_lane_memory: Callable[[], LaneMemory] | None = None
+    make_lane_memory: Callable[[], MappedMemory] | None = None
     chunk_bytes: int = 0
     uuid: str = ""
-    usage: Callable[[], Usage | None] | None = None
+    usage: Callable[[], GpuUse | None] | None = None

@@ -32,7 +32,7 @@ class Gpu(NamedTuple):
     is_slice: bool = False
 
 
-class Usage(NamedTuple):
+class GpuUse(NamedTuple):
     """The use of a GPU: `used_bytes` of its capacity are taken, by all processes together.
 
     `processes` are bytes by process id; None where the driver does not tell how many.
@@ -50,7 +50,7 @@ def gpus() -> list[Gpu]:
     return _ask(lambda nvml: list(_gpus(nvml)), [])
 
 
-def usage(uuid: str) -> Usage | None:
+def usage(uuid: str) -> GpuUse | None:
     return _ask(lambda nvml: _usage(nvml, nvml.nvmlDeviceGetHandleByUUID(uuid.encode())), None)
 
 
@@ -127,12 +127,12 @@ def _memory(nvml: Any, handle: Any) -> tuple[Any, int]:
     return memory, int(memory.reserved)
 
 
-def _usage(nvml: Any, handle: Any) -> Usage:
+def _usage(nvml: Any, handle: Any) -> GpuUse:
     memory, _ = _memory(nvml, handle)
     processes: dict[int, int | None] = {}
     for kind in ("Compute", "Graphics"):  # a process of both kinds is in both lists
         processes |= {process.pid: process.usedGpuMemory for process in _list(nvml, kind, handle)}
-    return Usage(int(memory.used), processes)
+    return GpuUse(int(memory.used), processes)
 
 
 def _list(nvml: Any, kind: str, handle: Any) -> list[Any]:

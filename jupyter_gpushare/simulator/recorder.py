@@ -37,7 +37,7 @@ Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
 Bytes: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 62)]
 
 
-class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+class RecordedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """`time` is seconds since the record began; a field that has its default is left out.
 
     `device` tells its capacity and policy, once; `group` a group's weight, again when it changes.
@@ -86,13 +86,13 @@ class Recorder:
         self._known: dict[str, SessionView] = {}
         self._reported: dict[str, SessionView] = {}
 
-    def events(self, snapshot: Snapshot, time: float) -> Iterator[Event]:
+    def events(self, snapshot: Snapshot, time: float) -> Iterator[RecordedEvent]:
         """Return what has happened since the last Snapshot."""
         time = round(time, 3)
         for device in snapshot.devices:
             if device.name not in self._devices:
                 self._devices.add(device.name)
-                yield Event(
+                yield RecordedEvent(
                     time,
                     "device",
                     device.name,
@@ -102,7 +102,9 @@ class Recorder:
         for group in snapshot.groups:
             if self._weights.get(group.name) != group.weight:
                 self._weights[group.name] = group.weight
-                yield Event(time, "group", group=self._group(group.name), weight=group.weight)
+                yield RecordedEvent(
+                    time, "group", group=self._group(group.name), weight=group.weight
+                )
         there = {view.id: view for device in snapshot.devices for view in device.sessions}
         for gone in [id for id in self._known if id not in there]:
             yield from self._close(gone, time)
@@ -112,7 +114,9 @@ class Recorder:
                     continue  # it is recorded once, on the first of its devices
                 yield from self._follow(device, view, time)
 
-    def _follow(self, device: DeviceView, view: SessionView, time: float) -> Iterator[Event]:
+    def _follow(
+        self, device: DeviceView, view: SessionView, time: float
+    ) -> Iterator[RecordedEvent]:
         before = self._known.get(view.id)
         if before is None:
             self._reported[view.id] = view
@@ -124,26 +128,28 @@ class Recorder:
             self._reported[view.id] = view
         self._known[view.id] = view
 
-    def _turns(self, before: SessionView | None, view: SessionView, time: float) -> Iterator[Event]:
+    def _turns(
+        self, before: SessionView | None, view: SessionView, time: float
+    ) -> Iterator[RecordedEvent]:
         id = _number("n", view.id, self._sessions)
         had, has = before is not None and before.state in HOLDING, view.state in HOLDING
         wanted, wants = before is not None and before.state in ACTIVE, view.state in ACTIVE
         if had and not has:
-            yield Event(time, "finished", session=id)
+            yield RecordedEvent(time, "finished", session=id)
         if wants and (not wanted or (had and not has)):
-            yield Event(time, "requested", session=id)
+            yield RecordedEvent(time, "requested", session=id)
         if has and not had:
-            yield Event(time, "granted", session=id)
+            yield RecordedEvent(time, "granted", session=id)
 
-    def _close(self, id: str, time: float) -> Iterator[Event]:
+    def _close(self, id: str, time: float) -> Iterator[RecordedEvent]:
         view = self._known.pop(id)
         del self._reported[id]
         if view.state in HOLDING:
-            yield Event(time, "finished", session=_number("n", id, self._sessions))
-        yield Event(time, "closed", session=_number("n", id, self._sessions))
+            yield RecordedEvent(time, "finished", session=_number("n", id, self._sessions))
+        yield RecordedEvent(time, "closed", session=_number("n", id, self._sessions))
 
-    def _opened(self, device: DeviceView, view: SessionView, time: float) -> Event:
-        return Event(
+    def _opened(self, device: DeviceView, view: SessionView, time: float) -> RecordedEvent:
+        return RecordedEvent(
             time,
             "opened",
             device.name,
@@ -159,8 +165,8 @@ class Recorder:
     def _group(self, name: str) -> str:
         return name if self._names or not name else _number("g", name, self._groups)
 
-    def _report(self, before: SessionView, view: SessionView, time: float) -> Event:
-        return Event(
+    def _report(self, before: SessionView, view: SessionView, time: float) -> RecordedEvent:
+        return RecordedEvent(
             time,
             "reported",
             session=_number("n", view.id, self._sessions),
@@ -192,12 +198,12 @@ def _has_news(before: SessionView, view: SessionView) -> bool:
     )
 
 
-def encode(event: Event) -> bytes:
+def encode(event: RecordedEvent) -> bytes:
     """Return the event as one line."""
     return msgspec.json.encode(event) + b"\n"
 
 
-def read(path: str | Path) -> list[Event]:
+def read(path: str | Path) -> list[RecordedEvent]:
     """Read events. Raises InvalidValue with the line that is wrong."""
     try:
         lines = Path(path).read_bytes().splitlines()
@@ -206,13 +212,13 @@ def read(path: str | Path) -> list[Event]:
     return list(_decoded(str(path), lines))
 
 
-def _decoded(path: str, lines: Iterable[bytes]) -> Iterator[Event]:
-    decoder = msgspec.json.Decoder(Event)
+def _decoded(path: str, lines: Iterable[bytes]) -> Iterator[RecordedEvent]:
+    decoder = msgspec.json.Decoder(RecordedEvent)
     for number, line in enumerate(lines, 1):
         try:
             event = decoder.decode(line)
         except UNREADABLE:
-            wrong = refusals.in_json(line, Event, "it")
+            wrong = refusals.in_json(line, RecordedEvent, "it")
             raise InvalidValue(f"line {number} of {path} is no event: {wrong}") from None
         if event.curve is not None and (flaw := event.curve.flaw()):
             raise InvalidValue(f"line {number} of {path} is no event: {flaw}")

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from .._core import Cell, Demand, Job, SqueezeOption
 from ..errors import InvalidValue
 from ..wire.messages import Curve
-from .recorder import Event
+from .recorder import RecordedEvent
 
 GAP_SECONDS = 0.5  # turns of a session with shorter gaps than this are one cell
 # of an iteration: a record may have a shorter one, and time would not pass
@@ -67,7 +67,7 @@ class _Turns:
 
 @dataclass
 class _Session:
-    opened: Event
+    opened: RecordedEvent
     closed: float = math.inf
     persistent: int = 0
     ephemeral: int = 0
@@ -80,7 +80,7 @@ class _Session:
     def devices(self) -> set[str]:
         return {*self.opened.gang} or {self.opened.device}
 
-    def take(self, event: Event) -> None:
+    def take(self, event: RecordedEvent) -> None:
         if event.event == "requested":
             if not self.cells or event.time - self.cells[-1].ended > GAP_SECONDS:
                 self.cells.append(_Turns(event.time))
@@ -91,7 +91,7 @@ class _Session:
         elif event.event == "closed":
             self.closed = event.time
 
-    def _report(self, event: Event) -> None:
+    def _report(self, event: RecordedEvent) -> None:
         self.persistent = max(self.persistent, event.persistent_bytes)
         self.ephemeral = max(self.ephemeral, event.ephemeral_bytes)
         self.declares = self.declares or event.declares
@@ -154,7 +154,7 @@ def _demand(persistent: int, ephemeral: int, squeezed: Mapping[int, float]) -> D
     return Demand(persistent, ephemeral, options=[*whole, *reversed(options)])
 
 
-def from_record(events: Sequence[Event]) -> Workload:
+def from_record(events: Sequence[RecordedEvent]) -> Workload:
     """The same cells with the same pauses between them, on the devices of the record.
 
     Raises InvalidValue for a record in which no session has used a device.

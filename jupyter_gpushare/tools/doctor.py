@@ -30,7 +30,7 @@ from ..wire.client import Client
 from ..wire.jobs import NodeView
 
 if TYPE_CHECKING:
-    from ..devices.nvml import Usage
+    from ..devices.nvml import GpuUse
     from ..tables import Table
 
 State: TypeAlias = Literal["ok", "warning", "problem"]
@@ -301,7 +301,7 @@ def _sessions(settings: Settings) -> dict[str, set[int]]:
     return {}
 
 
-def _memory(capacity: int, usage: Usage, sessions: set[int]) -> str:
+def _memory(capacity: int, usage: GpuUse, sessions: set[int]) -> str:
     from ..format import size
 
     unmanaged = {pid: used for pid, used in usage.processes.items() if pid not in sessions}

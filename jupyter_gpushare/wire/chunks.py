@@ -42,7 +42,7 @@ def close(descriptors: Sequence[int]) -> None:
         os.close(descriptor)
 
 
-class Kept:
+class KeptChunks:
     """The memory of one lane as the broker keeps it; it ends when no session maps it either."""
 
     def __init__(self, chunk: int) -> None:

@@ -8,20 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .cells import Cells
+    from .cells import CellEnds
 
-_watched: dict[Any, Cells] = {}  # by shell: the steps that its unloading has to undo
+_watched: dict[Any, CellEnds] = {}  # by shell: the steps that its unloading has to undo
 
 
 def load(ipython: Any) -> None:
     """Load: ``%load_ext jupyter_gpushare``; with JUPYTER_GPUSHARE_AUTO=1 also ``%gpushare on``."""
     from . import completion, job_picture
-    from .cells import Cells, share_one_cell
+    from .cells import CellEnds, share_one_cell
     from .display import waiting_line
     from .magics import GpuShareMagics
 
     line = waiting_line(ipython)
-    cells = _watched[ipython] = Cells(ipython, line)
+    cells = _watched[ipython] = CellEnds(ipython, line)
     cells.watch()
     magics = GpuShareMagics(ipython, cells, line)
     ipython.register_magics(magics)

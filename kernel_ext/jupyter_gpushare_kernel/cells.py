@@ -23,7 +23,7 @@ AWAY = (
 INTERRUPTED = "The interrupt came before the cell began, so it runs: interrupt again to stop it."
 
 
-class Cells:
+class CellEnds:
     """Watches the ends of cells.
 
     `post_execute` comes after success, error, interrupt and exit and, unlike `post_run_cell`,

@@ -33,7 +33,7 @@ from jupyter_gpushare.wire.snapshot import (
 
 from . import arguments, sentences
 from .arguments import Arguments
-from .cells import Cells
+from .cells import CellEnds
 from .display import as_page, show
 from .tidy import let_go, variables
 
@@ -46,7 +46,7 @@ HOW = "With JUPYTER_GPUSHARE_AUTO=1 in the environment, loading the extension do
 
 @magics_class
 class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
-    def __init__(self, shell: Any, cells: Cells, line: WaitingLine) -> None:
+    def __init__(self, shell: Any, cells: CellEnds, line: WaitingLine) -> None:
         super().__init__(shell)
         self._cells = cells
         self._line = line

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import starmap
 from typing import Any
 
-from jupyter_gpushare.client.session.memory import Held
+from jupyter_gpushare.client.session.memory import HeldBytes
 from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.format import duration, size
 
@@ -62,7 +62,7 @@ def tidied(freed: Mapping[str, int]) -> str:
     return f"Displayed results and the last error are forgotten{told}."
 
 
-def held(part: Held) -> str:
+def held(part: HeldBytes) -> str:
     """Only told, since the notebook would notice it if that were freed."""
     hold = f"{' and '.join(part.names)} {'hold' if len(part.names) > 1 else 'holds'}"
     if part.kind == "gradients":

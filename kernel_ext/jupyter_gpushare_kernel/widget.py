@@ -36,7 +36,7 @@ class Top(anywidget.AnyWidget):  # type: ignore[misc]  # untyped for us
 
     def __init__(self, **traits: Any) -> None:
         super().__init__(**traits)
-        self._feed = Feed(self._show)
+        self._feed = WidgetFeed(self._show)
         self.observe(self._follow_page, "watched")
         self._feed.start()
 
@@ -53,11 +53,11 @@ class Top(anywidget.AnyWidget):  # type: ignore[misc]  # untyped for us
     def _follow_page(self, change: Any) -> None:
         self._feed.stop()
         if change.new:
-            self._feed = Feed(self._show)
+            self._feed = WidgetFeed(self._show)
             self._feed.start()
 
 
-class Feed:
+class WidgetFeed:
     """Tells `show` each state of the broker, from a thread, until it is stopped."""
 
     def __init__(self, show: Any) -> None:

@@ -72,7 +72,7 @@ Asked = TypeVar("Asked")
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 
-class Refused(web.HTTPError):
+class RefusedRequest(web.HTTPError):
     """A refused request, which is answered by a Failure."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -108,20 +108,20 @@ class Handler(APIHandler):
         state = self.delegate.feed.now()
         if isinstance(state, Snapshot):
             return state
-        raise Refused("unavailable", f"The broker is away: {state.message}")
+        raise RefusedRequest("unavailable", f"The broker is away: {state.message}")
 
     def body(self, kind: type[Body]) -> Body:
         """Return the request's body as `kind`; refuse the request if it is none, or empty."""
         body = self.decoded(kind)
         if body == kind():
-            raise Refused("invalid", f"Name one of {', '.join(kind.__struct_fields__)}.")
+            raise RefusedRequest("invalid", f"Name one of {', '.join(kind.__struct_fields__)}.")
         return body
 
     def decoded(self, kind: type[Body]) -> Body:
         try:
             return refusals.decoded(self.request.body, kind, "the body")
         except InvalidValue as error:
-            raise Refused(error.code, f"The request is refused: {error}.") from None
+            raise RefusedRequest(error.code, f"The request is refused: {error}.") from None
 
     async def from_broker(self, answer: Awaitable[Answer]) -> Answer:
         """Return the broker's answer; refuse the request if the broker refuses."""
@@ -131,7 +131,9 @@ class Handler(APIHandler):
         """Return what the service of the user's cluster answers; refuse the request if it
         refuses."""
         if (jobs := self.delegate.jobs) is None:
-            raise Refused("not_permitted", "Jobs are seen in the Jupyter server of their user.")
+            raise RefusedRequest(
+                "not_permitted", "Jobs are seen in the Jupyter server of their user."
+            )
         return await _in_time(asyncio.to_thread(question, jobs, asked), "The service of jobs")
 
     async def carry_out(self, message: Wish) -> Snapshot:
@@ -146,7 +148,7 @@ class Handler(APIHandler):
 
     def write_error(self, status_code: int, **about: Any) -> None:
         error = about.get("exc_info", (None, None))[1]
-        if isinstance(error, Refused):
+        if isinstance(error, RefusedRequest):
             self.answer(error.failure)
         elif status_code == 405:
             there = f"{self.request.method} is not known at {self.request.path}"
@@ -160,10 +162,10 @@ async def _in_time(answer: Awaitable[Answer], whose: str) -> Answer:
     try:
         return await asyncio.wait_for(answer, ANSWER_SECONDS)
     except GpuShareError as error:
-        raise Refused(error.code, str(error)) from None
+        raise RefusedRequest(error.code, str(error)) from None
     except asyncio.TimeoutError:
         text = f"{whose} did not answer within {ANSWER_SECONDS:g} s."
-        raise Refused(ConnectionLost.code, text) from None
+        raise RefusedRequest(ConnectionLost.code, text) from None
 
 
 class StateHandler(Handler):
@@ -227,7 +229,7 @@ class ReportHandler(Handler):
         try:
             asked = usage_report.question(first, last, self.get_query_argument("by", "user"))
         except GpuShareError as error:
-            raise Refused(error.code, str(error)) from None
+            raise RefusedRequest(error.code, str(error)) from None
         self.answer(await self.from_broker(asyncio.to_thread(self.delegate.report, asked)))
 
 
@@ -250,7 +252,7 @@ class JobsHandler(Handler):
     async def get(self) -> None:
         asked = self.get_query_argument("all", "false")
         if asked not in ("true", "false"):
-            raise Refused("invalid", "`all` is true or false.")
+            raise RefusedRequest("invalid", "`all` is true or false.")
         self.answer(await self.of_jobs(Jobs.look, asked == "true"))
 
     @web.authenticated
@@ -294,7 +296,9 @@ class NowhereHandler(Handler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        raise Refused("unknown_route", f"There is no {self.request.path} here; {ROUTES_ARE}.")
+        raise RefusedRequest(
+            "unknown_route", f"There is no {self.request.path} here; {ROUTES_ARE}."
+        )
 
     post = put = patch = delete = head = get
 
@@ -360,13 +364,15 @@ def _find(session: str, snapshot: Snapshot) -> SessionOnDevice:
     for view in sessions(snapshot):
         if view.id == session:
             return view
-    raise Refused("unknown_session", f"The session {session} has just ended.")
+    raise RefusedRequest("unknown_session", f"The session {session} has just ended.")
 
 
 def _check_id(session: str) -> None:
     """Refuse an id that cannot be one; its text is not repeated anywhere."""
     if not ID.fullmatch(session):
-        raise Refused("unknown_session", "A session's id is 1 to 64 letters, digits, - or _.")
+        raise RefusedRequest(
+            "unknown_session", "A session's id is 1 to 64 letters, digits, - or _."
+        )
 
 
 def _policy(snapshot: Snapshot) -> PolicyState:

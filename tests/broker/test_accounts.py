@@ -18,10 +18,10 @@ from jupyter_gpushare.broker.accounting.accounts import (
     MAX_NAMES,
     OTHERS,
     RETURN_SECONDS,
-    Accounts,
+    AccountBook,
     Seen,
 )
-from jupyter_gpushare.broker.accounting.ledger import MIGRATIONS, Ledger, Scope
+from jupyter_gpushare.broker.accounting.ledger import MIGRATIONS, Scope, UsageDatabase
 from jupyter_gpushare.broker.accounting.reports import Reports
 from jupyter_gpushare.broker.admin.rulebook import Zone
 from jupyter_gpushare.errors import LimitExceeded
@@ -60,16 +60,16 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def accounts(path: Path, clock: Clock) -> Iterator[Accounts]:
+def accounts(path: Path, clock: Clock) -> Iterator[AccountBook]:
     yield (opened := opened_at(path, clock))
     opened.close()
 
 
-def opened_at(path: Path, clock: Clock) -> Accounts:
-    return Accounts(Ledger(path), clock=clock, now=clock.now)
+def opened_at(path: Path, clock: Clock) -> AccountBook:
+    return AccountBook(UsageDatabase(path), clock=clock, now=clock.now)
 
 
-def looks(accounts: Accounts, clock: Clock, seconds: float, sessions: dict[str, Seen]) -> None:
+def looks(accounts: AccountBook, clock: Clock, seconds: float, sessions: dict[str, Seen]) -> None:
     """Let this time pass, and count."""
     clock.passes(seconds)
     accounts.follow(clock.now, sessions)
@@ -89,11 +89,11 @@ def seen(device_seconds: float = 0.0, **more: object) -> Seen:
     return Seen(device_seconds=device_seconds, **fields)  # type: ignore[arg-type]
 
 
-def rows(accounts: Accounts, by: str = "user", scope: Scope = ALL) -> list[m.AccountRow]:
+def rows(accounts: AccountBook, by: str = "user", scope: Scope = ALL) -> list[m.AccountRow]:
     return accounts.rows(by, 0.0, 1e12, scope).result()
 
 
-def row(accounts: Accounts, by: str = "user") -> m.AccountRow:
+def row(accounts: AccountBook, by: str = "user") -> m.AccountRow:
     (only,) = rows(accounts, by)
     return only
 
@@ -101,7 +101,7 @@ def row(accounts: Accounts, by: str = "user") -> m.AccountRow:
 # --- counting -------------------------------------------------------------------------------------
 
 
-def test_usage_between_two_looks_is_counted(accounts: Accounts, clock: Clock) -> None:
+def test_usage_between_two_looks_is_counted(accounts: AccountBook, clock: Clock) -> None:
     accounts.follow(clock.now, {"a": seen()})
     clock.passes(4.0)
     accounts.granted("a")
@@ -110,14 +110,16 @@ def test_usage_between_two_looks_is_counted(accounts: Accounts, clock: Clock) ->
     assert row(accounts) == m.AccountRow("ada", 3.0, 1.0, 400.0, 30.0, 1)
 
 
-def test_no_user_is_charged_for_more_time_than_has_passed(accounts: Accounts, clock: Clock) -> None:
+def test_no_user_is_charged_for_more_time_than_has_passed(
+    accounts: AccountBook, clock: Clock
+) -> None:
     accounts.follow(clock.now, {"a": seen()})
     looks(accounts, clock, 2.0, {"a": seen(1e9, waited_seconds=1e9)})
     assert (row(accounts).device_seconds, row(accounts).waited_seconds) == (2.0, 2.0)
 
 
 def test_a_session_that_says_it_had_less_gets_nothing_back(
-    accounts: Accounts, clock: Clock
+    accounts: AccountBook, clock: Clock
 ) -> None:
     accounts.follow(clock.now, {"a": seen()})
     looks(accounts, clock, 2.0, {"a": seen(2.0)})
@@ -126,7 +128,9 @@ def test_a_session_that_says_it_had_less_gets_nothing_back(
     assert row(accounts).device_seconds == 3.0
 
 
-def test_memory_that_was_unseen_for_long_is_not_counted(accounts: Accounts, clock: Clock) -> None:
+def test_memory_that_was_unseen_for_long_is_not_counted(
+    accounts: AccountBook, clock: Clock
+) -> None:
     accounts.follow(clock.now, {"a": seen(persistent_bytes=100)})
     looks(accounts, clock, GAP_SECONDS + 1.0, {"a": seen(persistent_bytes=100)})
     assert rows(accounts) == []
@@ -147,7 +151,7 @@ def test_a_clock_that_is_set_back_between_two_brokers_charges_no_user_less_than_
 
 
 def test_a_clock_that_is_set_right_again_finds_the_usage_of_that_day(
-    accounts: Accounts, clock: Clock
+    accounts: AccountBook, clock: Clock
 ) -> None:
     accounts.follow(clock.now, {"a": seen()})
     looks(accounts, clock, 2.0, {"a": seen(2.0)})
@@ -157,7 +161,7 @@ def test_a_clock_that_is_set_right_again_finds_the_usage_of_that_day(
     assert accounts.used_today("ada") == 2.0
 
 
-def test_sums_are_by_user_group_notebook_day_and_hour(accounts: Accounts, clock: Clock) -> None:
+def test_sums_are_by_user_group_notebook_day_and_hour(accounts: AccountBook, clock: Clock) -> None:
     first = {"a": seen(), "b": seen(user="bob", group="", notebook="x.ipynb")}
     accounts.follow(clock.now, first)
     clock.passes(1.0)
@@ -176,7 +180,7 @@ def test_sums_are_by_user_group_notebook_day_and_hour(accounts: Accounts, clock:
 
 
 def test_the_largest_use_comes_first_and_days_and_hours_come_in_their_order(
-    accounts: Accounts, clock: Clock
+    accounts: AccountBook, clock: Clock
 ) -> None:
     uses = {"ada": 1.0, "bob": 3.0, "cyd": 1.0, "dan": 2.0}
     accounts.follow(clock.now, {name: seen(user=name) for name in uses})
@@ -191,7 +195,7 @@ def test_the_largest_use_comes_first_and_days_and_hours_come_in_their_order(
     assert hours == sorted(hours)
 
 
-def test_a_span_has_the_hours_that_begin_in_it(accounts: Accounts, clock: Clock) -> None:
+def test_a_span_has_the_hours_that_begin_in_it(accounts: AccountBook, clock: Clock) -> None:
     accounts.follow(clock.now, {"a": seen()})
     for total in (1.0, 2.0):
         looks(accounts, clock, 3600.0, {"a": seen(total)})
@@ -200,7 +204,7 @@ def test_a_span_has_the_hours_that_begin_in_it(accounts: Accounts, clock: Clock)
 
 
 def test_a_user_with_countless_notebooks_has_some_rows_an_hour(
-    accounts: Accounts, clock: Clock
+    accounts: AccountBook, clock: Clock
 ) -> None:
     for total in (0.0, 0.1):
         names = range(MAX_NAMES + 50)
@@ -215,7 +219,7 @@ def test_a_user_with_countless_notebooks_has_some_rows_an_hour(
 
 
 def test_a_day_begins_at_midnight_in_the_time_zone_of_the_rules(
-    accounts: Accounts, clock: Clock
+    accounts: AccountBook, clock: Clock
 ) -> None:
     """Kiritimati is 14 hours before Greenwich, and Pago Pago 11 behind it."""
     midnight, _ = Zone("Pacific/Kiritimati").day_of(NOON)
@@ -263,7 +267,7 @@ def test_a_stranger_that_claims_a_session_inherits_nothing(path: Path, clock: Cl
     after.close()
 
 
-def test_a_session_that_was_away_for_long_begins_anew(accounts: Accounts, clock: Clock) -> None:
+def test_a_session_that_was_away_for_long_begins_anew(accounts: AccountBook, clock: Clock) -> None:
     accounts.follow(clock.now, {"a": seen()})
     looks(accounts, clock, RETURN_SECONDS + 1.0, {})
     accounts.follow(clock.now, {"a": seen(700.0)})
@@ -273,12 +277,14 @@ def test_a_session_that_was_away_for_long_begins_anew(accounts: Accounts, clock:
 # --- the file -------------------------------------------------------------------------------------
 
 
-def test_the_file_is_its_owners_alone(accounts: Accounts, path: Path) -> None:
+def test_the_file_is_its_owners_alone(accounts: AccountBook, path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_others_read_while_the_broker_writes(accounts: Accounts, path: Path, clock: Clock) -> None:
+def test_others_read_while_the_broker_writes(
+    accounts: AccountBook, path: Path, clock: Clock
+) -> None:
     reader = sqlite3.connect(path)
     reader.execute("BEGIN")
     assert reader.execute("SELECT count(*) FROM used").fetchone() == (0,)
@@ -317,7 +323,7 @@ def test_a_file_that_is_no_database_costs_one_warning_and_no_turn(
 ) -> None:
     path.parent.mkdir()
     path.write_text("Dear diary, today I have trained a network." * 100)
-    accounts = Accounts.of(lacking)
+    accounts = AccountBook.of(lacking)
     accounts.follow(1.0, {"a": seen()})
     accounts.follow(2.0, {"a": seen(1.0)})
     assert row(accounts).device_seconds == 1.0
@@ -331,17 +337,17 @@ def test_a_directory_that_cannot_be_written_to_costs_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
-    accounts = Accounts.of(load({}, accounts=str(tmp_path / "file" / "accounts.sqlite")))
+    accounts = AccountBook.of(load({}, accounts=str(tmp_path / "file" / "accounts.sqlite")))
     assert "cannot be used" in accounts.trouble
     assert len(caplog.records) == 1
     accounts.close()
 
 
 def test_a_database_of_a_newer_version_is_left_alone(lacking: Settings, path: Path) -> None:
-    Ledger(path).close()
+    UsageDatabase(path).close()
     with sqlite3.connect(path) as database:
         database.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
-    accounts = Accounts.of(lacking)
+    accounts = AccountBook.of(lacking)
     assert "newer version" in accounts.trouble
     accounts.close()
 
@@ -372,7 +378,7 @@ def test_the_default_is_in_the_users_state_directory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    accounts = Accounts.of(load({}))
+    accounts = AccountBook.of(load({}))
     accounts.close()
     assert (tmp_path / "jupyter_gpushare" / "accounts.sqlite").exists()
 
@@ -393,12 +399,12 @@ class MadeMeanwhile(Future[list[m.AccountRow]]):
         return was_done
 
 
-class Slow(Accounts):
+class Slow(AccountBook):
     def rows(self, by: str, start: float, end: float, scope: Scope) -> Future[list[m.AccountRow]]:
         return MadeMeanwhile()
 
 
-class Broken(Accounts):
+class Broken(AccountBook):
     def rows(self, by: str, start: float, end: float, scope: Scope) -> Future[list[m.AccountRow]]:
         rows: Future[list[m.AccountRow]] = Future()
         rows.set_exception(OSError("disk I/O error"))

@@ -23,7 +23,7 @@ from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire import chunks
 from jupyter_gpushare.wire import messages as m
-from jupyter_gpushare.wire.chunks import Kept
+from jupyter_gpushare.wire.chunks import KeptChunks
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.fd_channel import AT_ONCE, Channel
 from jupyter_gpushare.wire.framing import encode
@@ -33,7 +33,9 @@ from .listener import KEY, Speaker
 MIB = 1 << 20
 GIB = 1 << 30
 CHUNK = 2 * MIB
-DEVICES = [Device(name, GIB, "a GPU", partial(Kept, CHUNK), CHUNK) for name in ("cuda:0", "cuda:1")]
+DEVICES = [
+    Device(name, GIB, "a GPU", partial(KeptChunks, CHUNK), CHUNK) for name in ("cuda:0", "cuda:1")
+]
 
 
 def made(count: int) -> list[int]:

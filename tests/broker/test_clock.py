@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare import broker
-from jupyter_gpushare.broker.accounting.accounts import Accounts
+from jupyter_gpushare.broker.accounting.accounts import AccountBook
 from jupyter_gpushare.broker.accounting.ledger import Scope
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.broker.transport.clock import LONGEST_SECONDS, SteadyClock
@@ -37,7 +37,7 @@ class Machine:
     def __init__(self) -> None:
         self.monotonic, self.unix = 1_000.0, 1_790_000_000.0
         self.clock = SteadyClock(lambda: self.monotonic)
-        self.accounts = Accounts(clock=lambda: self.unix, now=self.clock())
+        self.accounts = AccountBook(clock=lambda: self.unix, now=self.clock())
         self.service = Service(
             load({}), [HOST], started=0.0, clock=lambda: self.unix, accounts=self.accounts
         )

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare._core import HostLaneMemory
-from jupyter_gpushare.broker.accounting.accounts import Accounts
+from jupyter_gpushare.broker.accounting.accounts import AccountBook
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.broker.transport.connection import Connection, computes
@@ -45,7 +45,7 @@ def test_a_connection_ends_although_there_was_no_memory_to_close_it() -> None:
 
     async def end_of_other_side(failing: int) -> tuple[bytes, bool]:
         device = Device("host", 1 << 30, "main memory", partial(HostLaneMemory, 1 << 30))
-        service = Service(load({}), [device], started=0.0, accounts=Accounts())
+        service = Service(load({}), [device], started=0.0, accounts=AccountBook())
         endpoint = Endpoint(load({}), service)
         ours, theirs = socket.socketpair()
         with ours:
@@ -99,7 +99,7 @@ def test_a_broker_without_memory_ends(
 
     async def serve(client: socket.socket) -> None:
         device = Device("host", 1 << 30, "main memory", partial(HostLaneMemory, 1 << 30))
-        service = WithoutMemory(load({}), [device], started=0.0, accounts=Accounts())
+        service = WithoutMemory(load({}), [device], started=0.0, accounts=AccountBook())
         endpoint = Endpoint(load({}), service)
         listener = listen(path, load({}))
         asyncio.get_running_loop().call_later(0.1, fail, client, path)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.broker.accounting.accounts import Accounts
+from jupyter_gpushare.broker.accounting.accounts import AccountBook
 from jupyter_gpushare.broker.grants.recovery import RecoveryJournal
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
@@ -36,7 +36,7 @@ class Host:
     def __init__(self) -> None:
         self.now = 0.0
         self.notebooks: dict[str, Notebook] = {}
-        self.accounts = Accounts()
+        self.accounts = AccountBook()
         self._journal = os.memfd_create("journal")
         self.start()
 

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from jupyter_gpushare._core import HostLaneMemory
-from jupyter_gpushare.broker.accounting.accounts import MOST_LOST, MOST_OF_A_USER, Accounts, Seen
-from jupyter_gpushare.broker.accounting.ledger import Ledger
+from jupyter_gpushare.broker.accounting.accounts import MOST_LOST, MOST_OF_A_USER, AccountBook, Seen
+from jupyter_gpushare.broker.accounting.ledger import UsageDatabase
 from jupyter_gpushare.broker.accounting.reports import REPORTS_OF_A_USER
 from jupyter_gpushare.broker.grants.grants import RETURN_SECONDS
 from jupyter_gpushare.broker.service import Service
@@ -307,7 +307,7 @@ def test_the_last_session_that_leaves_leaves_no_lane_memory_and_no_use_uncounted
         broker = client.welcome.pid
         assert lane_memories(broker) == 1
         time.sleep(0.05)  # it computes
-    ledger = Ledger(accounts_path(settings))
+    ledger = UsageDatabase(accounts_path(settings))
     until(lambda: lane_memories(broker) == 0)
     until(lambda: any(seconds > 0.0 for _, _, seconds in ledger.used_since(0.0)))
     ledger.close()
@@ -350,13 +350,13 @@ def seen(user: str) -> Seen:
 
 
 @pytest.fixture
-def accounts() -> Iterator[Accounts]:
-    yield (accounts := Accounts(now=0.0))
+def accounts() -> Iterator[AccountBook]:
+    yield (accounts := AccountBook(now=0.0))
     accounts.close()
 
 
 @pytest.mark.system
-def test_countless_lost_sessions_are_not_remembered_for_long(accounts: Accounts) -> None:
+def test_countless_lost_sessions_are_not_remembered_for_long(accounts: AccountBook) -> None:
     """And the history of other sessions is not forgotten for them."""
     accounts.follow(0.0, {"mine": seen("ada")})
     accounts.follow(1.0, {f"{number}": seen("eve") for number in range(MOST_LOST)})

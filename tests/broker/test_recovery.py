@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from jupyter_gpushare.broker.grants.recovery import Held, RecoveryJournal
+from jupyter_gpushare.broker.grants.recovery import HeldTurn, RecoveryJournal
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
@@ -23,7 +23,7 @@ from .listener import KEY, Speaker
 
 MIB = 1 << 20
 ADA, BOB, EVE = "handoff_slot-a", "handoff_slot-b", "handoff_slot-e"
-ADAS, BOBS = Held("ada", 1, ADA), Held("bob", 2, BOB)
+ADAS, BOBS = HeldTurn("ada", 1, ADA), HeldTurn("bob", 2, BOB)
 SLOTS = {"ada": ADA, "bob": BOB, "eve": EVE}
 HOST = Device("host", 100 * MIB, "main memory")
 
@@ -40,7 +40,7 @@ def file(tmp_path: Path) -> Iterator[int]:
 
 def test_a_holder_that_has_ended_is_not_waited_for(file: int) -> None:
     handoff_slot = HandoffSlot()
-    here, unseen = Held("ada", 1, handoff_slot.name), Held("ada", 1, "")
+    here, unseen = HeldTurn("ada", 1, handoff_slot.name), HeldTurn("ada", 1, "")
     RecoveryJournal(file).note({here, BOBS, unseen})
     journal = RecoveryJournal(file)
     journal.drop_ended()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from jupyter_gpushare.broker.grants.recovery import Held, RecoveryJournal
+from jupyter_gpushare.broker.grants.recovery import HeldTurn, RecoveryJournal
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.format import clock
@@ -331,7 +331,7 @@ def test_one_notebook_too_many_is_refused_with_rule_number_and_administrator(
 
 def test_a_session_that_comes_back_with_a_turn_after_a_crash_goes_on_with_it(rules: Path) -> None:
     journal = RecoveryJournal()
-    journal.missing = {Held("b2", 3, "")}
+    journal.missing = {HeldTurn("b2", 3, "")}
     broker = Broker(rules, QUOTAS, grants_from=2.0, journal=journal)
     assert broker.client("bob").opens("b1").heard_of(m.Opened)
     assert broker.client("bob").opens("b2", turn=3, holding=True).heard_of(m.Opened)

@@ -13,7 +13,7 @@ from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.broker.transport.connection import Connection
 from jupyter_gpushare.broker.transport.server import Endpoint
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.devices.nvml import Usage
+from jupyter_gpushare.devices.nvml import GpuUse
 from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.framing import HEADER_BYTES, ToBroker, decode_from_broker
@@ -83,13 +83,13 @@ class Gpu:
     """A device of 16 GB whose driver says `usage`, None for no answer; it counts how often it was
     asked."""
 
-    def __init__(self, usage: Usage | None) -> None:
+    def __init__(self, usage: GpuUse | None) -> None:
         self.usage = usage
         self.asked = 0
         self.device = Device("cuda:0", 16 * GB, "a GPU", uuid="GPU-a", usage=self.ask)
         self.service = Service(load({}), [self.device, HOST], started=0.0)
 
-    def ask(self) -> Usage | None:
+    def ask(self) -> GpuUse | None:
         self.asked += 1
         return self.usage
 
@@ -105,32 +105,32 @@ OURS, OTHERS = 1, 77  # processes: notebooks of these tests all have 1
 @pytest.mark.parametrize(
     ("usage", "unmanaged"),
     [
-        (Usage(9 * GB, {OURS: 4 * GB, OTHERS: 5 * GB}), 5),
-        (Usage(9 * GB, {OURS: 4 * GB}), 0),
-        (Usage(9 * GB, {OURS: None, OTHERS: 5 * GB}), 5),
-        (Usage(9 * GB, {OURS: 4 * GB, OTHERS: None}), 7),  # less 2 GB that the notebook needs
-        (Usage(9 * GB, {OTHERS: 9 * GB}), 7),  # a container: one of the others is ours
-        (Usage(9 * GB, {}), 7),
-        (Usage(1 * GB, {}), 0),
+        (GpuUse(9 * GB, {OURS: 4 * GB, OTHERS: 5 * GB}), 5),
+        (GpuUse(9 * GB, {OURS: 4 * GB}), 0),
+        (GpuUse(9 * GB, {OURS: None, OTHERS: 5 * GB}), 5),
+        (GpuUse(9 * GB, {OURS: 4 * GB, OTHERS: None}), 7),  # less 2 GB that the notebook needs
+        (GpuUse(9 * GB, {OTHERS: 9 * GB}), 7),  # a container: one of the others is ours
+        (GpuUse(9 * GB, {}), 7),
+        (GpuUse(1 * GB, {}), 0),
     ],
 )
-def test_unmanaged_memory_is_counted(usage: Usage, unmanaged: int) -> None:
+def test_unmanaged_memory_is_counted(usage: GpuUse, unmanaged: int) -> None:
     gpu = Gpu(usage)
     Notebook(gpu.service, "a")
     assert gpu.unmanaged(5.0) == unmanaged * GB
 
 
 def test_unmanaged_memory_stays_unknown_while_the_demand_of_a_session_is_unknown() -> None:
-    gpu = Gpu(Usage(9 * GB, {}))
+    gpu = Gpu(GpuUse(9 * GB, {}))
     notebook = Notebook(gpu.service, "a")
     assert gpu.unmanaged(1.0) == 7 * GB
     notebook.says(m.Report(1, m.Demand(8 * GB, 0, measured=False)), 1.5)
-    gpu.usage = Usage(16 * GB, {})
+    gpu.usage = GpuUse(16 * GB, {})
     assert gpu.unmanaged(3.0) == 7 * GB
 
 
 def test_sessions_of_another_device_are_unmanaged_here() -> None:
-    gpu = Gpu(Usage(4 * GB, {OURS: GB, OTHERS: 3 * GB}))
+    gpu = Gpu(GpuUse(4 * GB, {OURS: GB, OTHERS: 3 * GB}))
     Notebook(gpu.service, "a")
     Notebook(gpu.service, "b", "host").pid = OTHERS
     assert gpu.unmanaged(1.0) == 3 * GB
@@ -138,14 +138,14 @@ def test_sessions_of_another_device_are_unmanaged_here() -> None:
 
 def test_sessions_of_another_container_are_not_unmanaged() -> None:
     """The broker cannot tell which of the processes they are."""
-    gpu = Gpu(Usage(9 * GB, {OURS: 4 * GB, OTHERS: 5 * GB}))
+    gpu = Gpu(GpuUse(9 * GB, {OURS: 4 * GB, OTHERS: 5 * GB}))
     Notebook(gpu.service, "a")
     Notebook(gpu.service, "b", "cuda:0").pid = 0
     assert gpu.unmanaged(5.0) == 6 * GB  # less 2 GB that they keep and 1 GB of their lane
 
 
 def test_after_a_crash_no_process_is_unmanaged_before_old_sessions_had_time_to_come() -> None:
-    gpu = Gpu(Usage(9 * GB, {OURS: 4 * GB, OTHERS: 5 * GB}))
+    gpu = Gpu(GpuUse(9 * GB, {OURS: 4 * GB, OTHERS: 5 * GB}))
     gpu.service = Service(load({}), [gpu.device, HOST], started=0.0, grants_from=10.0)
     Notebook(gpu.service, "a")
     assert gpu.unmanaged(9.9) == 0
@@ -153,7 +153,7 @@ def test_after_a_crash_no_process_is_unmanaged_before_old_sessions_had_time_to_c
 
 
 def test_the_driver_is_asked_once_a_second_where_there_are_sessions() -> None:
-    gpu = Gpu(Usage(0, {}))
+    gpu = Gpu(GpuUse(0, {}))
     gpu.service.tick(1.0)
     assert gpu.asked == 0
     Notebook(gpu.service, "a", "cuda:0")  # at 0.0
@@ -164,7 +164,7 @@ def test_the_driver_is_asked_once_a_second_where_there_are_sessions() -> None:
 
 
 def test_a_driver_that_does_not_answer_changes_nothing() -> None:
-    gpu = Gpu(Usage(5 * GB, {OURS: GB, OTHERS: 4 * GB}))
+    gpu = Gpu(GpuUse(5 * GB, {OURS: GB, OTHERS: 4 * GB}))
     Notebook(gpu.service, "a")
     assert gpu.unmanaged(1.0) == 4 * GB
     gpu.usage = None
@@ -173,7 +173,7 @@ def test_a_driver_that_does_not_answer_changes_nothing() -> None:
 
 @pytest.mark.system
 def test_a_session_that_is_granted_when_unmanaged_memory_ends_has_a_turn_like_any_other() -> None:
-    gpu = Gpu(Usage(16 * GB, {OTHERS: 16 * GB}))
+    gpu = Gpu(GpuUse(16 * GB, {OTHERS: 16 * GB}))
     first, second = Notebook(gpu.service, "a", "cuda:0"), Notebook(gpu.service, "b", "cuda:0")
 
     async def run() -> None:
@@ -186,7 +186,7 @@ def test_a_session_that_is_granted_when_unmanaged_memory_ends_has_a_turn_like_an
             for notebook in (first, second):
                 notebook.says(m.Request(1), time.monotonic())
                 assert not notebook.heard_of(m.Grant)
-            gpu.usage = Usage(0, {})
+            gpu.usage = GpuUse(0, {})
             while not first.heard_of(m.Yield):  # its time is over although no message has come
                 await asyncio.sleep(0)
 
@@ -196,7 +196,7 @@ def test_a_session_that_is_granted_when_unmanaged_memory_ends_has_a_turn_like_an
 
 
 def test_a_session_with_a_choice_avoids_a_gpu_with_unmanaged_memory() -> None:
-    busy, free = Gpu(Usage(12 * GB, {OTHERS: 12 * GB})), Gpu(Usage(0, {}))
+    busy, free = Gpu(GpuUse(12 * GB, {OTHERS: 12 * GB})), Gpu(GpuUse(0, {}))
     devices = [busy.device, free.device._replace(name="cuda:1", uuid="GPU-b")]
     service = Service(load({}), devices, started=0.0)
     assert device_of(Notebook(service, "a")) == "cuda:1"

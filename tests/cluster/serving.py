@@ -24,8 +24,8 @@ from jupyter_gpushare._core import GangRules
 from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
 from jupyter_gpushare.cluster.jobs import Spec
 from jupyter_gpushare.cluster.journal import Journal
-from jupyter_gpushare.cluster.loop import Loop
-from jupyter_gpushare.cluster.service import Service
+from jupyter_gpushare.cluster.loop import ServiceLoop
+from jupyter_gpushare.cluster.service import ClusterService
 
 from .site import QUICK
 
@@ -76,7 +76,7 @@ class Wish(NamedTuple):
     after: float = 0.0
 
 
-def submit(service: Service, journal: Journal, site: Path, wishes: Iterable[Wish]) -> bool:
+def submit(service: ClusterService, journal: Journal, site: Path, wishes: Iterable[Wish]) -> bool:
     """Return whether all are over. What was submitted by a service before this one stays so."""
     attained = 0.0
     states = []
@@ -100,15 +100,15 @@ def main(site: Path, name: str = "") -> None:
     guard(journal, point, write="event", save=None)
     guard(engine, point, start="launched", ask_yield=None, kill=None)
 
-    def make() -> Service:
-        return Service(journal, engine, time.time, rules=RULES, bounds=QUICK)
+    def make() -> ClusterService:
+        return ClusterService(journal, engine, time.time, rules=RULES, bounds=QUICK)
 
-    def tell(service: Service) -> None:
+    def tell(service: ClusterService) -> None:
         assert service.is_valid() == ""
         if submit(service, journal, site, wishes):
             is_over.set()
 
-    Loop(make, 0.02).run(tell, is_over)
+    ServiceLoop(make, 0.02).run(tell, is_over)
 
 
 if __name__ == "__main__":

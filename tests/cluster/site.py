@@ -17,11 +17,11 @@ from jupyter_gpushare._core import GangRules
 from jupyter_gpushare.cluster.engines.engine import Engine, Lease, Node, Start, Status
 from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
 from jupyter_gpushare.cluster.engines.timeout import EngineWithTimeout
-from jupyter_gpushare.cluster.jobs import Job, Spec
+from jupyter_gpushare.cluster.jobs import JobRecord, Spec
 from jupyter_gpushare.cluster.journal import Journal
 from jupyter_gpushare.cluster.launch import generation
 from jupyter_gpushare.cluster.looks.verdicts import Bounds
-from jupyter_gpushare.cluster.service import Service
+from jupyter_gpushare.cluster.service import ClusterService
 from jupyter_gpushare.errors import EngineUnavailable
 
 from ..polling import until
@@ -97,9 +97,9 @@ class Site:
         self.service = self.made()
         self.service.step()
 
-    def made(self) -> Service:
+    def made(self) -> ClusterService:
         engine = EngineWithTimeout(self.engine, self.answer_seconds)
-        return Service(self.journal, engine, time.time, rules=self.rules, bounds=self.bounds)
+        return ClusterService(self.journal, engine, time.time, rules=self.rules, bounds=self.bounds)
 
     def restart(self, **bounds: float) -> None:
         """As after a kill: only the journal, the directories and the processes are left."""
@@ -137,7 +137,7 @@ class Site:
     def directory(self, id: str) -> Path:
         return self.path / "jobs" / id
 
-    def job(self, id: str) -> Job:
+    def job(self, id: str) -> JobRecord:
         found = self.journal.job(id)
         assert found is not None
         return found

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpushare.cluster import jobs as j
-from jupyter_gpushare.cluster.jobs import LOST, Ending, Job, Outcome, Spec, outcome_of
+from jupyter_gpushare.cluster.jobs import LOST, Ending, JobRecord, Outcome, Spec, outcome_of
 from jupyter_gpushare.wire.jobs import OVER
 
 NEWEST = "g1.closed/it-5"
@@ -19,9 +19,11 @@ NOT_AGAIN = "generation 1 was lost (not started), and a job of this kind is not 
 NO_NEWER = "generation 1 was lost, as 2 before it, without a newer checkpoint"
 
 
-def job(spec: Any = None, **fields: Any) -> Job:
+def job(spec: Any = None, **fields: Any) -> JobRecord:
     made = Spec(2, **{"resumes": True, **(spec or {})})
-    return Job(id="a", user="", directory="/a", spec=made, submitted=0, generation=1, **fields)
+    return JobRecord(
+        id="a", user="", directory="/a", spec=made, submitted=0, generation=1, **fields
+    )
 
 
 def ending(**fields: Any) -> Ending:
@@ -61,7 +63,7 @@ def failed(said: str) -> Outcome:
         (job(losses=2), ending(), Outcome(LOST, "failed", 3, NO_NEWER)),
     ],
 )
-def test_what_follows(before: Job, left: Ending, outcome: Outcome) -> None:
+def test_what_follows(before: JobRecord, left: Ending, outcome: Outcome) -> None:
     assert outcome_of(before, left) == outcome
 
 
@@ -76,7 +78,7 @@ ENDINGS = st.builds(
     was_asked=st.booleans(),
 )
 JOBS = st.builds(
-    Job,
+    JobRecord,
     id=st.just("a"),
     user=st.just(""),
     directory=st.just("/a"),
@@ -88,7 +90,9 @@ JOBS = st.builds(
 
 
 @given(JOBS, ENDINGS)
-def test_a_generation_that_is_over_leaves_its_job_queued_or_over(before: Job, left: Ending) -> None:
+def test_a_generation_that_is_over_leaves_its_job_queued_or_over(
+    before: JobRecord, left: Ending
+) -> None:
     outcome = outcome_of(before, left)
     assert outcome.state in OVER | {"queued"}
     assert outcome.state not in j.ACTIVE
@@ -98,7 +102,7 @@ def test_a_generation_that_is_over_leaves_its_job_queued_or_over(before: Job, le
 
 
 @given(JOBS, ENDINGS)
-def test_a_job_that_cannot_go_on_is_never_started_twice(before: Job, left: Ending) -> None:
+def test_a_job_that_cannot_go_on_is_never_started_twice(before: JobRecord, left: Ending) -> None:
     outcome = outcome_of(before, left)
     once = not before.spec.resumes and not before.spec.restarts
     if once and left.has_begun and outcome.state == "queued":
@@ -106,7 +110,7 @@ def test_a_job_that_cannot_go_on_is_never_started_twice(before: Job, left: Endin
 
 
 @given(JOBS, ENDINGS)
-def test_a_job_is_done_only_where_each_node_has_said_so(before: Job, left: Ending) -> None:
+def test_a_job_is_done_only_where_each_node_has_said_so(before: JobRecord, left: Ending) -> None:
     if outcome_of(before, left).state == "done":
         assert len(left.codes) == left.nodes
         assert set(left.codes.values()) == {0}

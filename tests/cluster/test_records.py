@@ -14,16 +14,18 @@ from msgspec.structs import astuple, replace
 
 from jupyter_gpushare._core import GangRules
 from jupyter_gpushare.cluster.engines.engine import PART, Capacity, Lease
-from jupyter_gpushare.cluster.jobs import Job, Spec
-from jupyter_gpushare.cluster.journal import MIGRATIONS, Event, Journal
+from jupyter_gpushare.cluster.jobs import JobRecord, Spec
+from jupyter_gpushare.cluster.journal import MIGRATIONS, JobEvent, Journal
 from jupyter_gpushare.cluster.queues.gangs import Gangs
 from jupyter_gpushare.cluster.queues.postponed import Postponed
 from jupyter_gpushare.cluster.records import Records
 from jupyter_gpushare.errors import LimitExceeded
 from jupyter_gpushare.wire.jobs import LookAtUse, UseBy
 
-A = Job(id="a", user="mia", directory="/jobs/a", spec=Spec(2, nodes=1, resumes=True), submitted=1.0)
-RUNS = Job(
+A = JobRecord(
+    id="a", user="mia", directory="/jobs/a", spec=Spec(2, nodes=1, resumes=True), submitted=1.0
+)
+RUNS = JobRecord(
     id="b",
     user="noah",
     directory="/jobs/b",
@@ -41,9 +43,9 @@ RUNS = Job(
 RULES = GangRules(told=True, tick=0, thresholds=[10.0])
 
 
-def job(id: str = "a", gpus: int = 1, **fields: Any) -> Job:
+def job(id: str = "a", gpus: int = 1, **fields: Any) -> JobRecord:
     made = {"id": id, "user": "", "directory": "/a", "submitted": 1.0}
-    return Job(**{**made, "spec": Spec(gpus, resumes=True), **fields})
+    return JobRecord(**{**made, "spec": Spec(gpus, resumes=True), **fields})
 
 
 @pytest.fixture
@@ -58,8 +60,8 @@ def journal(path: Path) -> Iterator[Journal]:
     journal.close()
 
 
-def event(job: Job, what: str) -> Event:
-    return Event(2.0, job.id, job.generation, what)
+def event(job: JobRecord, what: str) -> JobEvent:
+    return JobEvent(2.0, job.id, job.generation, what)
 
 
 def test_jobs_come_back_as_they_were(path: Path) -> None:
@@ -89,8 +91,8 @@ def test_an_arrow_has_its_event_in_the_same_transaction(journal: Journal, path: 
 
 
 def test_nodes_keep_their_order_and_the_most_that_they_have_had(journal: Journal) -> None:
-    journal.set_nodes({"n1": Capacity(4), "n0": Capacity(2)}, Event(0, "", 0, "nodes"))
-    journal.set_nodes({"n0": Capacity(3, 1), "n2": Capacity(0, 1)}, Event(1, "", 0, "nodes"))
+    journal.set_nodes({"n1": Capacity(4), "n0": Capacity(2)}, JobEvent(0, "", 0, "nodes"))
+    journal.set_nodes({"n0": Capacity(3, 1), "n2": Capacity(0, 1)}, JobEvent(1, "", 0, "nodes"))
     assert list(journal.nodes().items()) == [("n1", (4, 0)), ("n0", (3, 1)), ("n2", (0, 1))]
 
 
@@ -117,7 +119,7 @@ def test_a_journal_of_a_newer_version_is_left_as_it_is(tmp_path: Path) -> None:
 def test_a_row_has_a_column_for_each_field_of_a_job(journal: Journal, path: Path) -> None:
     with sqlite3.connect(path) as database:
         columns = [row[1] for row in database.execute("PRAGMA table_info(jobs)")]
-    assert sorted(columns) == sorted(Job.__struct_fields__)
+    assert sorted(columns) == sorted(JobRecord.__struct_fields__)
 
 
 def test_each_journal_has_a_cluster_of_its_own(path: Path, tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from jupyter_gpushare._core import GangRules
 from jupyter_gpushare.cluster.engines.engine import Node, Start, Status
 from jupyter_gpushare.cluster.jobs import OVERDUE, RANK_LOST, Spec
 from jupyter_gpushare.cluster.launch import generation
-from jupyter_gpushare.cluster.loop import Loop
-from jupyter_gpushare.cluster.service import Service
+from jupyter_gpushare.cluster.loop import ServiceLoop
+from jupyter_gpushare.cluster.service import ClusterService
 from jupyter_gpushare.cluster.views import cluster_view
 from jupyter_gpushare.errors import DoesNotFit, InvalidValue
 from jupyter_gpushare.wire.jobs import JobView
@@ -422,22 +422,22 @@ def test_a_service_that_could_not_write_has_started_nothing_and_is_made_anew(
     job, stopped = site.submit("a", 10, STEP), Event()
     other = sqlite3.connect(site.path / "cluster.sqlite", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    made: list[Service] = []
+    made: list[ClusterService] = []
 
-    def make() -> Service:
+    def make() -> ClusterService:
         if len(made) == 2:  # two could not write
             assert not generations(job)
             other.execute("ROLLBACK")
         made.append(site.made())
         return made[-1]
 
-    def tell(service: Service) -> None:
+    def tell(service: ClusterService) -> None:
         assert service is made[-1]
         if site.state("a") == "done":
             stopped.set()
 
     with contextlib.closing(other):
-        Loop(make, 0.01).run(tell, stopped)
+        ServiceLoop(make, 0.01).run(tell, stopped)
     assert len(made) == 3
     assert site.is_whole("a", 10)
     said = capsys.readouterr().err.splitlines()

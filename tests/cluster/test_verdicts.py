@@ -8,10 +8,10 @@ import pytest
 
 from jupyter_gpushare.cluster import jobs as j
 from jupyter_gpushare.cluster.engines.engine import Lease, Node, Status
-from jupyter_gpushare.cluster.jobs import Job, Spec, State
+from jupyter_gpushare.cluster.jobs import JobRecord, Spec, State
 from jupyter_gpushare.cluster.launch.facts import Facts
 from jupyter_gpushare.cluster.launch.generation import Progress
-from jupyter_gpushare.cluster.looks.looks import Look
+from jupyter_gpushare.cluster.looks.looks import EngineLook
 from jupyter_gpushare.cluster.looks.sights import Sight, ending_of, sight_of
 from jupyter_gpushare.cluster.looks.verdicts import Bounds, Verdict, verdict_of
 
@@ -20,11 +20,11 @@ LATE = 100.0
 WAIT = Verdict("wait")
 
 
-def job(state: State = "running", **fields: Any) -> Job:
+def job(state: State = "running", **fields: Any) -> JobRecord:
     spec = Spec(3, resumes=True, tells=True)
     made: dict[str, Any] = {"spec": spec, "generation": 1, "place": {"n0": 2, "n1": 1}}
     made |= {"id": "a", "user": "", "directory": "/a", "submitted": 0.0, "handle": "h"}
-    return Job(**{**made, "state": state, **fields})
+    return JobRecord(**{**made, "state": state, **fields})
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,9 @@ def job(state: State = "running", **fields: Any) -> Job:
         (job("ending"), Sight(begun=BOTH), 11, Verdict("close")),
     ],
 )
-def test_what_a_look_means(before: Job, sight: Sight, seconds: float, verdict: Verdict) -> None:
+def test_what_a_look_means(
+    before: JobRecord, sight: Sight, seconds: float, verdict: Verdict
+) -> None:
     assert verdict_of(before, sight, before.since + seconds, Bounds()) == verdict
 
 
@@ -73,29 +75,29 @@ RUNNING = Status("running")
 @pytest.mark.parametrize(
     ("handle", "look", "is_gone"),
     [
-        ("h", Look(NODES, {LEASE: RUNNING}), False),
-        ("h", Look(NODES, {}), True),
-        ("h", Look(NODES, {Lease("a", 2, "h"): RUNNING}), True),
-        ("h", Look(NODES, {LEASE: Status("unreachable")}), True),
-        ("h", Look(NODES, {LEASE: Status("pending")}), False),
-        ("h", Look({"n0": Node(2)}, {LEASE: RUNNING}), True),
-        ("h", Look({**NODES, "n1": Node(2, alive=False)}, {LEASE: RUNNING}), True),
-        ("h", Look({**NODES, "n1": Node(0)}, {LEASE: RUNNING}), False),  # it is to be emptied
-        ("h", Look({**NODES, "n2": Node(2, alive=False)}, {LEASE: RUNNING}), False),
-        ("h", Look(), False),  # the engine did not answer
-        ("", Look(NODES, {}), False),  # nor was it asked for all that runs
-        ("", Look(NODES, {}, []), True),
+        ("h", EngineLook(NODES, {LEASE: RUNNING}), False),
+        ("h", EngineLook(NODES, {}), True),
+        ("h", EngineLook(NODES, {Lease("a", 2, "h"): RUNNING}), True),
+        ("h", EngineLook(NODES, {LEASE: Status("unreachable")}), True),
+        ("h", EngineLook(NODES, {LEASE: Status("pending")}), False),
+        ("h", EngineLook({"n0": Node(2)}, {LEASE: RUNNING}), True),
+        ("h", EngineLook({**NODES, "n1": Node(2, alive=False)}, {LEASE: RUNNING}), True),
+        ("h", EngineLook({**NODES, "n1": Node(0)}, {LEASE: RUNNING}), False),  # it is to be emptied
+        ("h", EngineLook({**NODES, "n2": Node(2, alive=False)}, {LEASE: RUNNING}), False),
+        ("h", EngineLook(), False),  # the engine did not answer
+        ("", EngineLook(NODES, {}), False),  # nor was it asked for all that runs
+        ("", EngineLook(NODES, {}, []), True),
     ],
 )
 def test_a_generation_is_gone_only_where_the_engine_says_so(
-    handle: str, look: Look, is_gone: bool
+    handle: str, look: EngineLook, is_gone: bool
 ) -> None:
     assert sight_of(job(handle=handle), look, Facts()).is_gone == is_gone
 
 
 def test_what_is_known_of_a_generation_is_seen() -> None:
     facts = Facts(begun=["n0"], heard=["n1"], codes={"n0": 75}, told=Progress(3, 1.5))
-    look = Look(NODES, {LEASE: Status("running", {"n0": 3})})
+    look = EngineLook(NODES, {LEASE: Status("running", {"n0": 3})})
     assert sight_of(job(), look, facts) == Sight(
         where={"n0": 3}, begun={"n0"}, heard={"n1"}, codes={"n0": 75}, computed=1.5
     )
@@ -111,7 +113,9 @@ def test_what_is_known_of_a_generation_is_seen() -> None:
         (job("ending", reason=j.RANK_LOST), False),
     ],
 )
-def test_how_a_generation_ended_follows_from_what_it_has_left(before: Job, was_asked: bool) -> None:
+def test_how_a_generation_ended_follows_from_what_it_has_left(
+    before: JobRecord, was_asked: bool
+) -> None:
     codes = {"n0": 0, "n1": 3}
     left = Facts(begun=["n0"], codes=codes, newest="g1.closed/it-7", said="no", is_closed=True)
     ending = ending_of(before, left)

@@ -14,7 +14,7 @@ import torch
 from program import MIB, main
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.client.torch.memory import TorchMemory
 from jupyter_gpushare.client.torch.storages import pools
 from jupyter_gpushare.wire.client import LaneMemory
 from jupyter_gpushare.wire.fd_channel import Channel
@@ -40,7 +40,7 @@ class Neighbour:
 
 
 neighbour = Neighbour()
-session = Memory("cuda:0", CAPACITY)
+session = TorchMemory("cuda:0", CAPACITY)
 torch.set_num_threads(1)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyter_gpushare.devices import find_all, nvml
-from jupyter_gpushare.devices.nvml import Usage
+from jupyter_gpushare.devices.nvml import GpuUse
 from jupyter_gpushare.settings import load
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def test_the_capacity_of_a_card_excludes_the_reserve_of_the_driver(gpus: FakeGpu
 def test_an_old_driver_does_not_tell_its_reserve(gpus: FakeGpus) -> None:
     gpus.say(CARD, "fail nvmlDeviceGetMemoryInfo_v2 13")
     assert nvml.gpus()[0].capacity_bytes == 16 * GIB
-    assert nvml.usage("GPU-a") == Usage(GIB, {})
+    assert nvml.usage("GPU-a") == GpuUse(GIB, {})
 
 
 @pytest.mark.parametrize(
@@ -94,17 +94,17 @@ LISTS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetGraphicsRunnin
 @pytest.mark.parametrize(
     ("said", "usage"),
     [
-        ([f"process 11 {GIB}", "process 12 5"], Usage(GIB + 5, {11: GIB, 12: 5})),
+        ([f"process 11 {GIB}", "process 12 5"], GpuUse(GIB + 5, {11: GIB, 12: 5})),
         (
             ["process 11 7", "graphics 11 7", "graphics 12 5", "used 12"],
-            Usage(12, {11: 7, 12: 5}),
+            GpuUse(12, {11: 7, 12: 5}),
         ),
-        (["process 11 -1", "used 3"], Usage(3, {11: None})),
-        (["process 11 7", *(f"fail {name} 3" for name in LISTS)], Usage(7, {})),
+        (["process 11 -1", "used 3"], GpuUse(3, {11: None})),
+        (["process 11 7", *(f"fail {name} 3" for name in LISTS)], GpuUse(7, {})),
     ],
     ids=["each", "one that computes and draws", "no bytes of a process", "no processes"],
 )
-def test_the_usage_is_what_the_driver_tells(gpus: FakeGpus, said: list[str], usage: Usage) -> None:
+def test_the_usage_is_what_the_driver_tells(gpus: FakeGpus, said: list[str], usage: GpuUse) -> None:
     gpus.say(CARD, *said)
     assert nvml.usage("GPU-a") == usage
     assert nvml.process_bytes("GPU-a", 12) == usage.processes.get(12)
@@ -112,8 +112,8 @@ def test_the_usage_is_what_the_driver_tells(gpus: FakeGpus, said: list[str], usa
 
 def test_a_slice_tells_its_own_processes(gpus: FakeGpus) -> None:
     gpus.say(*SLICED, "process 11 7")
-    assert nvml.usage("MIG-2") == Usage(7, {11: 7})
-    assert nvml.usage("MIG-0") == Usage(0, {})
+    assert nvml.usage("MIG-2") == GpuUse(7, {11: 7})
+    assert nvml.usage("MIG-0") == GpuUse(0, {})
     assert nvml.usage("GPU-other") is None
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 
 from jupyter_gpushare._core import HostLaneMemory
-from jupyter_gpushare.broker.accounting.accounts import Accounts
+from jupyter_gpushare.broker.accounting.accounts import AccountBook
 from jupyter_gpushare.broker.admin.rulebook_file import RulebookFile
 from jupyter_gpushare.broker.grants.recovery import RecoveryJournal
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.devices.nvml import Usage
+from jupyter_gpushare.devices.nvml import GpuUse
 from jupyter_gpushare.errors import BY_CODE, LimitExceeded, ProtocolError
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import chunks, messages
@@ -58,12 +58,14 @@ class Clock:
 
 
 CLOCK = Clock()
-ACCOUNTS = Accounts(clock=lambda: CLOCK.now, now=0.0)  # of all stories: they have a thread
+ACCOUNTS = AccountBook(clock=lambda: CLOCK.now, now=0.0)  # of all stories: they have a thread
 
 
-def devices(usage: Callable[[], Usage] | None = None) -> list[Device]:
+def devices(usage: Callable[[], GpuUse] | None = None) -> list[Device]:
     """Return a host and a GPU, whose driver tells this."""
-    gpu = Device("cuda:0", 64 * MB, "a GPU", partial(chunks.Kept, CHUNK), CHUNK, "GPU-a", usage)
+    gpu = Device(
+        "cuda:0", 64 * MB, "a GPU", partial(chunks.KeptChunks, CHUNK), CHUNK, "GPU-a", usage
+    )
     return [Device("host", GB, "main memory", partial(HostLaneMemory, GB)), gpu]
 
 
@@ -114,7 +116,7 @@ class Broker:
         self.clients: dict[str, Client] = {}
         self.service = Service(
             SETTINGS,
-            devices(lambda: Usage(self.used_bytes, {2: self.used_bytes})),
+            devices(lambda: GpuUse(self.used_bytes, {2: self.used_bytes})),
             started=0.0,
             grants_from=grants_from,
             rulebook=RULEBOOK,

@@ -63,7 +63,7 @@ def file() -> Path:
     return Path(f"/proc/self/fd/{os.memfd_create('record')}")
 
 
-mutated_record = lines_mutator_of([record.Event])
+mutated_record = lines_mutator_of([record.RecordedEvent])
 
 
 def fuzz_record(data: bytes) -> None:

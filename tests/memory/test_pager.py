@@ -153,8 +153,8 @@ from jupyter_gpushare._core import Pager
 torch.set_num_threads(1)
 model = torch.nn.Linear(1000, 1000)
 expected = model(torch.ones(1000)).sum().item()
-from jupyter_gpushare.client.torch.memory import Memory
-Memory()
+from jupyter_gpushare.client.torch.memory import TorchMemory
+TorchMemory()
 assert Pager.page_out({DIRECTORY!r}) == "" and Pager.bytes_out() > 3_900_000
 assert model(torch.ones(1000)).sum().item() == expected
 assert Pager.page_in() == "" and model(torch.ones(1000)).sum().item() == expected

@@ -25,8 +25,8 @@ from msgspec.structs import replace
 
 from jupyter_gpushare._core import DeviceSnapshot, HostLaneMemory, IdleTurn
 from jupyter_gpushare._core import Host as Devices
-from jupyter_gpushare.broker.accounting.accounts import Accounts
-from jupyter_gpushare.broker.grants.recovery import Held, RecoveryJournal
+from jupyter_gpushare.broker.accounting.accounts import AccountBook
+from jupyter_gpushare.broker.grants.recovery import HeldTurn, RecoveryJournal
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.client import end_of_wait
@@ -406,7 +406,7 @@ class Broker:
         self, settings: Settings, lockstep: Lockstep, was_in_use: bool, journal: RecoveryJournal
     ) -> None:
         self._lockstep = lockstep
-        self._accounts = Accounts(clock=lambda: lockstep.now, now=lockstep.now)
+        self._accounts = AccountBook(clock=lambda: lockstep.now, now=lockstep.now)
         grants_from = lockstep.now + settings.recovery_seconds if was_in_use else 0.0
         self.waits_until = grants_from + settings.lease_seconds
         device = Device("host", CAPACITY, "main memory", partial(HostLaneMemory, CAPACITY))
@@ -779,8 +779,8 @@ class Host:
         assert not self.broker.service.has_sessions
 
 
-def _held_by(session: Session) -> Held:
-    return Held(session.id, session._turn.number, session._turn.handoff_slot.name)
+def _held_by(session: Session) -> HeldTurn:
+    return HeldTurn(session.id, session._turn.number, session._turn.handoff_slot.name)
 
 
 def _without_turn(notebooks: Sequence[Notebook]) -> list[Notebook]:

@@ -12,7 +12,7 @@ import pytest
 from jupyter_gpushare_server import _unload_jupyter_server_extension
 from prometheus_client.parser import text_string_to_metric_families
 
-from jupyter_gpushare.broker.accounting.ledger import Counted, Ledger
+from jupyter_gpushare.broker.accounting.ledger import Counted, UsageDatabase
 from jupyter_gpushare.settings import Settings, accounts_path
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.snapshot import Snapshot
@@ -75,7 +75,7 @@ async def test_a_notebook_that_is_squeezed_is_counted(scrape: Any, join: Any, sh
 def counted(settings: Settings) -> None:
     """The broker before had counted: the past that a session reports is believed as far as it was
     counted."""
-    ledger = Ledger(accounts_path(settings))
+    ledger = UsageDatabase(accounts_path(settings))
     owner = pwd.getpwuid(os.getuid()).pw_name
     ledger.add({}, {"alice": Counted(owner, 12.5, 3.0, time.time())})
     ledger.close()

@@ -17,7 +17,7 @@ import torch
 
 from jupyter_gpushare import _core
 from jupyter_gpushare.client.torch.iterations.boundaries import Boundaries
-from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.client.torch.memory import TorchMemory
 
 from ..programs.iterations import Bits, bits_of
 
@@ -110,7 +110,7 @@ def turns() -> Turns:
 
 @pytest.fixture
 def boundaries(turns: Turns) -> Iterator[Boundaries]:
-    installed = Boundaries(turns, Memory())
+    installed = Boundaries(turns, TorchMemory())
     installed.install()
     yield installed
     installed.remove()
@@ -127,7 +127,7 @@ def shared(turns: Turns) -> Callable[[Training], int]:
 
         gc.collect()  # what other tests left counts as alive, and would die in the middle
         alone = bits()
-        boundaries = Boundaries(turns, Memory())
+        boundaries = Boundaries(turns, TorchMemory())
         boundaries.install()
         try:
             together = bits()

@@ -18,7 +18,7 @@ from jupyter_gpushare.client.torch.iterations import boundaries as torch_boundar
 from jupyter_gpushare.client.torch.iterations import outermost, profile
 from jupyter_gpushare.client.torch.iterations.boundaries import Boundaries
 from jupyter_gpushare.client.torch.iterations.forwards import RECENT_FORWARDS, STEPLESS_FORWARDS
-from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.client.torch.memory import TorchMemory
 
 from ..programs import learning
 from ..programs.networks import Of, mean_square, states, train
@@ -599,7 +599,7 @@ def test_removed_hooks_leave_torch_as_it_was(turns):
         return nn.Module.zero_grad, nn.Module.compile, torch.optim.Optimizer.zero_grad
 
     before = wrapped()
-    boundaries = Boundaries(turns, Memory())
+    boundaries = Boundaries(turns, TorchMemory())
     for change in 2 * [boundaries.install] + 2 * [boundaries.remove]:
         change()
     assert wrapped() == before
@@ -650,7 +650,7 @@ def test_removal_does_not_wait_for_a_thread_that_waits_for_its_turn(boundaries, 
 
 def test_the_one_installed_last_is_the_only_one(boundaries, turns):
     second_turns = type(turns)()
-    second = Boundaries(second_turns, Memory())
+    second = Boundaries(second_turns, TorchMemory())
     second.install()
     trained("zfbs", width=16, rows=512)()
     second.remove()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jupyter_gpushare import _core
 from jupyter_gpushare.client.torch.demand import counters
 from jupyter_gpushare.client.torch.demand.counters import self_test
-from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.client.torch.memory import TorchMemory
 
 from .conftest import alone, bytes_of
 
@@ -142,7 +142,7 @@ def test_threads_that_allocate_and_free_each_others_tensors_lose_nothing():
 
 def test_the_self_test_passes_here():
     assert self_test() == ""
-    assert Memory().how == counters.CountedStorages.how
+    assert TorchMemory().how == counters.CountedStorages.how
 
 
 @pytest.mark.system
@@ -159,8 +159,8 @@ class Trap:
     def __class__(self):
         raise RuntimeError("asked an object what it is")
 trap = Trap()
-from jupyter_gpushare.client.torch.memory import Memory
-print(Memory().live())
+from jupyter_gpushare.client.torch.memory import TorchMemory
+print(TorchMemory().live())
 print(4 * (100 * 50 + 50) * 4 + 2 * 4)  # weights, gradients, two moments; and two step counts
 """)
     assert live == expected
@@ -173,8 +173,8 @@ import torch
 model = torch.nn.Linear(1000, 100)
 optimizer = torch.optim.SGD(model.parameters())
 model(torch.ones(10, 1000)).sum().backward()
-from jupyter_gpushare.client.torch.memory import Memory
-memory = Memory()
+from jupyter_gpushare.client.torch.memory import TorchMemory
+memory = TorchMemory()
 before = memory.live()
 memory.begin()
 optimizer.step()
@@ -188,6 +188,6 @@ print(memory.live() - before)
 def test_a_meter_keeps_no_tensor_alive():
     tensor = bytes_of(1000)
     alive = weakref.ref(tensor)
-    Memory()
+    TorchMemory()
     del tensor
     assert alive() is None

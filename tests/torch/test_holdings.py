@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch.nn.functional import mse_loss
 
-from jupyter_gpushare.client.session.memory import Held
+from jupyter_gpushare.client.session.memory import HeldBytes
 from jupyter_gpushare.client.torch.backwards import Backwards
 from jupyter_gpushare.client.torch.iterations.boundaries import Boundaries
-from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.client.torch.memory import TorchMemory
 from jupyter_gpushare.client.torch.squeeze.gradients import Gradients
 
 from ..programs.networks import train
@@ -35,11 +35,11 @@ def batch() -> torch.Tensor:
     return torch.randn(2048, 512)  # 4 MiB, and as much after each layer
 
 
-def holdings(**variables: Any) -> list[Held]:
-    return Memory().held_by(variables)
+def holdings(**variables: Any) -> list[HeldBytes]:
+    return TorchMemory().held_by(variables)
 
 
-def freed(memory: Memory, variables: dict[str, Any], names: tuple[str, ...]) -> int:
+def freed(memory: TorchMemory, variables: dict[str, Any], names: tuple[str, ...]) -> int:
     """Delete variables; return the bytes that were freed."""
     before = memory.live()
     for name in names:
@@ -48,7 +48,7 @@ def freed(memory: Memory, variables: dict[str, Any], names: tuple[str, ...]) -> 
 
 
 def test_what_is_told_of_a_graph_is_what_is_freed_without_it() -> None:
-    memory, variables = Memory(), {"net": network(), "x": batch()}
+    memory, variables = TorchMemory(), {"net": network(), "x": batch()}
     variables["out"] = variables["net"](variables["x"])
     (held,) = memory.held_by(variables)
     assert (held.kind, held.names) == ("results", ("out",))
@@ -112,7 +112,7 @@ def test_nothing_is_read_while_another_thread_runs_a_backward() -> None:
 
 
 def test_a_graph_that_several_variables_hold_is_told_once_with_all_of_them() -> None:
-    memory, variables = Memory(), {"net": network(), "x": batch()}
+    memory, variables = TorchMemory(), {"net": network(), "x": batch()}
     variables["out"] = variables["net"](variables["x"])
     variables["losses"] = [variables["out"].square().mean()]
     (held,) = memory.held_by(variables)
@@ -123,7 +123,7 @@ def test_a_graph_that_several_variables_hold_is_told_once_with_all_of_them() -> 
 
 
 def test_gradients_are_told_with_the_model_that_has_them() -> None:
-    memory, variables = Memory(), {"net": network(), "x": batch()}
+    memory, variables = TorchMemory(), {"net": network(), "x": batch()}
     variables["net"](variables["x"]).square().mean().backward()
     (held,) = memory.held_by(variables)
     assert (held.kind, held.names) == ("gradients", ("net",))
@@ -216,7 +216,7 @@ def told(squeezed: Squeezed, **variables: Any) -> int:
 
 
 def test_nothing_is_looked_at_while_an_iteration_is_open() -> None:
-    memory = Memory()
+    memory = TorchMemory()
     boundaries = Boundaries(Turns(), memory)
     boundaries.install()
     net, x = network(), batch()

@@ -16,7 +16,7 @@ from torch import nn
 from jupyter_gpushare import _core
 from jupyter_gpushare.client.notebook import sharing
 from jupyter_gpushare.client.session.session import Session
-from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.client.torch.memory import TorchMemory
 from jupyter_gpushare.errors import DoesNotFit
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
@@ -72,14 +72,14 @@ def until(condition: Callable[[], bool], act: Callable[[], None]) -> None:
 # --- counting -------------------------------------------------------------------------------------
 
 
-def seen(memory: Memory, size: int) -> Callable[[], bool]:
+def seen(memory: TorchMemory, size: int) -> Callable[[], bool]:
     """Return whether this number of bytes is alive, to a MiB. Looks are rare."""
     _core.AllocationCounter.take_peak()
     return lambda: abs(memory.live() - size) < MIB
 
 
 def test_a_large_tensor_counts_as_far_as_it_is_touched() -> None:
-    memory = Memory()
+    memory = TorchMemory()
     start = memory.live()
     (large,) = untouched(1)
     boundary = _core.AllocationCounter.take_peak
@@ -95,7 +95,7 @@ def test_a_large_tensor_counts_as_far_as_it_is_touched() -> None:
 
 
 def test_a_large_tensor_that_is_freed_untouched_leaves_nothing_behind() -> None:
-    memory = Memory()
+    memory = TorchMemory()
     start = memory.live()
     for _ in range(3):
         large = untouched(4)
@@ -105,7 +105,7 @@ def test_a_large_tensor_that_is_freed_untouched_leaves_nothing_behind() -> None:
 
 
 def test_a_peak_contains_bytes_that_were_touched_inside_of_the_iteration() -> None:
-    memory = Memory()
+    memory = TorchMemory()
     start = memory.live()
     large = untouched(4)
     until(seen(memory, start), _core.AllocationCounter.take_peak)

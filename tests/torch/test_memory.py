@@ -8,7 +8,7 @@ from torch import nn
 
 from jupyter_gpushare import _core
 from jupyter_gpushare.client.torch.demand import counters, estimator
-from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.client.torch.memory import TorchMemory
 
 from .conftest import alone, bytes_of
 
@@ -42,7 +42,7 @@ class Perceptron:
 def test_persistent_and_ephemeral_bytes_of_a_perceptron_are_exact():
     start = counter.live()
     perceptron = Perceptron()
-    memory = Memory()
+    memory = TorchMemory()
     for _ in range(4):
         perceptron.iterate(memory)
     demand = memory.demand()
@@ -56,7 +56,7 @@ def test_persistent_and_ephemeral_bytes_of_a_perceptron_are_exact():
 
 def test_gradients_alive_at_the_boundary_are_persistent():
     start = counter.live()
-    perceptron, memory = Perceptron(), Memory()
+    perceptron, memory = Perceptron(), TorchMemory()
     zero_grad, perceptron.optimizer.zero_grad = perceptron.optimizer.zero_grad, lambda: None
     for _ in range(3):
         zero_grad()
@@ -66,7 +66,7 @@ def test_gradients_alive_at_the_boundary_are_persistent():
 
 
 def test_nothing_is_measured_before_the_second_iteration_and_all_of_it_is_persistent():
-    perceptron, memory = Perceptron(), Memory()
+    perceptron, memory = Perceptron(), TorchMemory()
     assert memory.demand().measured is False
     perceptron.iterate(memory)
     unmeasured = memory.demand()
@@ -78,7 +78,7 @@ def test_nothing_is_measured_before_the_second_iteration_and_all_of_it_is_persis
 
 def test_memory_between_iterations_is_persistent():
     start = counter.live()
-    memory = Memory()
+    memory = TorchMemory()
     for _ in range(3):
         memory.begin()
         memory.end()
@@ -98,7 +98,7 @@ def iterate(memory, *sizes):
 
 
 def test_a_margin_takes_no_more_than_the_device_has():
-    memory = Memory()
+    memory = TorchMemory()
     memory.want_squeeze("off")  # else it is learned first how far it can be squeezed
     iterate(memory, 1, 1000, 10)
     persistent = memory.demand().persistent_bytes
@@ -108,7 +108,7 @@ def test_a_margin_takes_no_more_than_the_device_has():
 
 
 def test_a_demand_forgets_the_distant_past():
-    memory = Memory()
+    memory = TorchMemory()
     iterate(memory, 1, MIB, *[1000] * estimator.WINDOW)
     assert memory.demand().ephemeral_bytes == 1000
 
@@ -117,11 +117,11 @@ WITH_LANES = """
 import os, torch
 from pathlib import Path
 from jupyter_gpushare.wire.client import LaneMemory
-from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.client.torch.memory import TorchMemory
 
 MIB = 1 << 20
 bytes_of = lambda size: torch.empty(size, dtype=torch.uint8)
-memory, kept = Memory(), []
+memory, kept = TorchMemory(), []
 lanes = [LaneMemory(number, os.memfd_create(f"lane{number}")) for number in (1, 2)]
 for lane in lanes:
     os.ftruncate(lane.descriptor, 64 * MIB)
@@ -203,10 +203,10 @@ def test_a_lane_is_released_whole_unless_an_iteration_or_a_survivor_is_in_it():
 
 LEARNING = """
 import psutil, torch
-from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.client.torch.memory import TorchMemory
 
 resident = lambda: psutil.Process().memory_info().rss
-memory = Memory()
+memory = TorchMemory()
 memory.begin()
 blocks = [torch.ones(1 << 16) for _ in range(400)]
 kept = blocks[::40]  # so that libc cannot give back the end of its heap
@@ -226,13 +226,13 @@ def test_a_turn_that_was_spent_outside_of_the_lane_leaves_nothing_in_the_heap():
 
 def test_nothing_is_paged_out_to_main_memory():
     kept = torch.ones(MIB)
-    size, reason = Memory().page_out("/dev/shm")
+    size, reason = TorchMemory().page_out("/dev/shm")
     assert (size, reason[:55]) == (0, "/dev/shm lies in main memory, and paging out to there w")
     assert kept.sum() == MIB
 
 
 def test_events_out_of_order_change_nothing():
-    memory = Memory()
+    memory = TorchMemory()
     memory.end()
     for _ in range(3):
         memory.begin()
@@ -246,7 +246,7 @@ def test_events_out_of_order_change_nothing():
 
 def test_where_counting_fails_the_whole_process_is_persistent_and_it_is_said(monkeypatch):
     monkeypatch.setattr(counters, "self_test", lambda: "tensors cannot be counted here")
-    memory = Memory()
+    memory = TorchMemory()
     for _ in range(3):
         memory.begin()
         memory.end()

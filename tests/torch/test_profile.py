@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.client.torch.iterations.profile import RECURRENCES, Profile
+from jupyter_gpushare.client.torch.iterations.profile import RECURRENCES, BoundaryProfile
 
 STEP, ZERO_GRAD = ("step", 1), ("zero_grad", 1)
 SHORT, LONG = 0.001, 0.03  # seconds
@@ -17,7 +17,7 @@ class Loop:
     seconds_to_move = 0.005
 
     def __init__(self, gradients: int = GRADIENTS) -> None:
-        self.profile = Profile(self, lambda: self._now)
+        self.profile = BoundaryProfile(self, lambda: self._now)
         self._gradients = gradients
         self._live = 0
         self._now = 0.0

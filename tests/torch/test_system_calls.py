@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.client.torch.memory import TorchMemory
 
 from ..pages import is_out
 
@@ -23,9 +23,9 @@ BUILD = Path(__file__).parents[2] / "build"  # on a disk, as /tmp need not be
 
 
 @pytest.fixture
-def memory() -> Iterator[Memory]:
+def memory() -> Iterator[TorchMemory]:
     BUILD.mkdir(exist_ok=True)
-    memory = Memory()
+    memory = TorchMemory()
     yield memory
     assert memory.page_in() == ""
     assert _core.Pager.is_valid() == ""
@@ -72,7 +72,7 @@ def read_into(buffer: torch.Tensor, content: Path) -> Iterator[Callable[[], None
 
 
 @pytest.mark.system
-def test_a_thread_reads_a_file_into_a_tensor(memory: Memory, content: Path) -> None:
+def test_a_thread_reads_a_file_into_a_tensor(memory: TorchMemory, content: Path) -> None:
     model = torch.ones(64 * MIB // 4)
     buffer = torch.empty(BUFFER, dtype=torch.uint8)
     view = memoryview(buffer.numpy())
@@ -87,7 +87,9 @@ def test_a_thread_reads_a_file_into_a_tensor(memory: Memory, content: Path) -> N
 
 
 @pytest.mark.system
-def test_a_tensor_that_is_first_read_into_while_it_is_out(memory: Memory, content: Path) -> None:
+def test_a_tensor_that_is_first_read_into_while_it_is_out(
+    memory: TorchMemory, content: Path
+) -> None:
     buffer = torch.zeros(BUFFER, dtype=torch.uint8)
     other = torch.ones(BUFFER, dtype=torch.uint8)
     assert memory.page_out(str(BUILD))[1] == ""
@@ -104,7 +106,7 @@ def test_a_tensor_that_is_first_read_into_while_it_is_out(memory: Memory, conten
 
 
 @pytest.mark.system
-def test_tensors_of_shared_memory_and_of_numpy_stay_where_they_are(memory: Memory) -> None:
+def test_tensors_of_shared_memory_and_of_numpy_stay_where_they_are(memory: TorchMemory) -> None:
     shared = torch.ones(BUFFER, dtype=torch.uint8).share_memory_()
     kept = torch.ones(BUFFER, dtype=torch.uint8)
     assert memory.page_out(str(BUILD))[1] == ""

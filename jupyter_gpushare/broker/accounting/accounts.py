@@ -20,7 +20,7 @@ from ...errors import cause
 from ...settings import Settings, accounts_path
 from ...wire.messages import AccountRow
 from ..admin.rulebook import Accounting, Zone
-from .ledger import HOUR_SECONDS, Counted, Key, Ledger, Scope, Use
+from .ledger import HOUR_SECONDS, Counted, DeviceUse, Key, Scope, UsageDatabase
 
 WRITE_SECONDS = 5.0  # between two batches
 RETURN_SECONDS = 1800.0  # a session that was away for longer is counted from zero
@@ -58,13 +58,13 @@ class Past(NamedTuple):
     waited_seconds: float
 
 
-class Accounts:
+class AccountBook:
     """Owns what is counted and not written yet. `now` is monotonic seconds; `clock` returns Unix
     time, which days and hours follow."""
 
     def __init__(
         self,
-        ledger: Ledger | None = None,
+        ledger: UsageDatabase | None = None,
         *,
         lack: str = "",
         clock: Callable[[], float] = time.time,
@@ -78,7 +78,7 @@ class Accounts:
         self._zone = Zone()
         self._lack = lack
         self._failure = ""  # of the last batch that was written
-        self._ledger = ledger or Ledger(None)
+        self._ledger = ledger or UsageDatabase(None)
         self._clock = clock
         self._offset = clock() - (time.monotonic() if now is None else now)
         self._counted = {
@@ -86,9 +86,9 @@ class Accounts:
             for session, counted in self._ledger.sessions().items()
         }
         self._turns: defaultdict[str, int] = defaultdict(int)  # granted, and not counted yet
-        self._uses: dict[Key, Use] = {}  # not written yet
+        self._uses: dict[Key, DeviceUse] = {}  # not written yet
         self._changed: set[str] = set()  # sessions whose use is not written yet
-        self._sent: deque[tuple[Future[None], dict[Key, Use]]] = deque()  # being written
+        self._sent: deque[tuple[Future[None], dict[Key, DeviceUse]]] = deque()  # being written
         self._next_write = self._next_forget = 0.0
         self._most = MOST_LOST
         self._hour = 0
@@ -98,11 +98,11 @@ class Accounts:
         self._read_day()
 
     @classmethod
-    def of(cls, settings: Settings) -> Accounts:
+    def of(cls, settings: Settings) -> AccountBook:
         """Open the file that the settings name, or memory where that file cannot be used."""
         path = accounts_path(settings)
         try:
-            return cls(Ledger(path))
+            return cls(UsageDatabase(path))
         except (OSError, sqlite3.Error) as error:
             lack = f"accounts end with this broker, since {path} cannot be used: {cause(error)}"
             log.warning("%s", lack)
@@ -172,7 +172,7 @@ class Accounts:
         use = _difference(now, before, seen, self._turns.pop(session, 0))
         if any(use):
             key = Key(self._hour, seen.user, seen.group, self._name(seen), seen.device)
-            self._uses[key] = self._uses.get(key, Use()).plus(use)
+            self._uses[key] = self._uses.get(key, DeviceUse()).plus(use)
             self._users[seen.user] += use.device_seconds
             self._groups[seen.group] += use.device_seconds
 
@@ -243,7 +243,7 @@ class Accounts:
             written, uses = self._sent.popleft()
             if (error := written.exception()) is not None:
                 for key, use in uses.items():
-                    self._uses[key] = self._uses.get(key, Use()).plus(use)
+                    self._uses[key] = self._uses.get(key, DeviceUse()).plus(use)
             self._note(error)
 
     def _note(self, error: BaseException | None) -> None:
@@ -271,10 +271,10 @@ class Accounts:
         )
 
 
-def _difference(now: float, before: Counted, seen: Seen, turns: int) -> Use:
+def _difference(now: float, before: Counted, seen: Seen, turns: int) -> DeviceUse:
     elapsed = max(0.0, now - before.seen)  # the clock may be set back between two brokers
     used = _within(elapsed, seen.device_seconds - before.device_seconds)
-    return Use(
+    return DeviceUse(
         device_seconds=used,
         waited_seconds=_within(elapsed, seen.waited_seconds - before.waited_seconds),
         persistent_byte_seconds=seen.persistent_bytes * elapsed if elapsed <= GAP_SECONDS else 0.0,

@@ -60,7 +60,7 @@ class Key(NamedTuple):
     device: str
 
 
-class Use(NamedTuple):
+class DeviceUse(NamedTuple):
     """Use of a device: seconds, bytes times the seconds for which they were taken, and turns."""
 
     device_seconds: float = 0.0
@@ -69,8 +69,8 @@ class Use(NamedTuple):
     lane_byte_seconds: float = 0.0
     turns: int = 0
 
-    def plus(self, more: Use) -> Use:
-        return Use(
+    def plus(self, more: DeviceUse) -> DeviceUse:
+        return DeviceUse(
             self.device_seconds + more.device_seconds,
             self.waited_seconds + more.waited_seconds,
             self.persistent_byte_seconds + more.persistent_byte_seconds,
@@ -96,7 +96,7 @@ class Scope(NamedTuple):
     groups: frozenset[str] = frozenset()
 
 
-class Ledger:
+class UsageDatabase:
     """Owns the database in the file at `path`, or in memory. Raises OSError or sqlite3.Error."""
 
     def __init__(self, path: Path | None) -> None:
@@ -118,7 +118,7 @@ class Ledger:
     def close(self) -> None:
         self._database.close()
 
-    def add(self, uses: Mapping[Key, Use], sessions: Mapping[str, Counted]) -> None:
+    def add(self, uses: Mapping[Key, DeviceUse], sessions: Mapping[str, Counted]) -> None:
         """Add these uses in one transaction, and replace `sessions`, by id, with Unix times."""
         with self._transaction():
             self._database.executemany(ADD_USE, ((*key, *use) for key, use in uses.items()))
@@ -185,12 +185,12 @@ class _Transaction:
 
 
 def _columns(prefix: str) -> Iterable[str]:
-    return (prefix.format(name) for name in Use._fields)
+    return (prefix.format(name) for name in DeviceUse._fields)
 
 
 SUMS = ", ".join(_columns("sum({0})"))
 ADD_USE = (
-    f"INSERT INTO used VALUES ({', '.join('?' * (len(Key._fields) + len(Use._fields)))})"
+    f"INSERT INTO used VALUES ({', '.join('?' * (len(Key._fields) + len(DeviceUse._fields)))})"
     f" ON CONFLICT DO UPDATE SET {', '.join(_columns('{0} = {0} + excluded.{0}'))}"
 )
 SET_SESSION = f"INSERT OR REPLACE INTO sessions VALUES ({', '.join('?' * 5)})"

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from ... import _core
 from ...wire.messages import Open
 from ..sessions import SessionRecord, Sessions
-from .accounts import Accounts, Past, Seen
+from .accounts import AccountBook, Past, Seen
 
 
 class Meter:
     """Owns no state: the scheduler has the totals, and the accounts have what was counted."""
 
-    def __init__(self, host: _core.Host, sessions: Sessions, accounts: Accounts) -> None:
+    def __init__(self, host: _core.Host, sessions: Sessions, accounts: AccountBook) -> None:
         self._host = host
         self._sessions = sessions
         self._accounts = accounts

@@ -13,7 +13,7 @@ from ...wire.messages import (
 )
 from ..access.permissions import Person
 from ..peer import Peer
-from .accounts import Accounts
+from .accounts import AccountBook
 from .ledger import Scope
 
 REPORTS_OF_A_USER = 4  # at the same time
@@ -22,7 +22,7 @@ REPORTS_OF_A_USER = 4  # at the same time
 class Reports:
     """Owns the reports in progress: at most one for a connection, and a few for a user."""
 
-    def __init__(self, accounts: Accounts) -> None:
+    def __init__(self, accounts: AccountBook) -> None:
         self._accounts = accounts
         self._asked: list[tuple[Peer, Future[list[AccountRow]]]] = []
 

@@ -19,7 +19,7 @@ from ..sessions import Sessions
 from .rulebook import Idle, Overdue, Rulebook
 
 
-class Step(NamedTuple):
+class IdleStep(NamedTuple):
     """One escalation step. The rule `key` has the seconds after which it is due; `sentence` tells
     the user of it, unless it is empty.
 
@@ -33,18 +33,20 @@ class Step(NamedTuple):
 
 
 IDLE = (
-    Step("caches", "give_back_caches_after", ""),
-    Step("page_out", "page_out_after", "Its memory was asked to go to disk until the next cell."),
-    Step(
+    IdleStep("caches", "give_back_caches_after", ""),
+    IdleStep(
+        "page_out", "page_out_after", "Its memory was asked to go to disk until the next cell."
+    ),
+    IdleStep(
         "release",
         "release_after",
         "It was asked to release the device to others; its next cell may wait for admission.",
     ),
-    Step("cull", "cull_after", "Its kernel is to be shut down.", is_severe=True),
+    IdleStep("cull", "cull_after", "Its kernel is to be shut down.", is_severe=True),
 )
 OVERDUE = (
-    Step("interrupt", "interrupt_after", "So its cell is interrupted.", is_severe=True),
-    Step("end", "end_after", "So its kernel is ended.", is_severe=True),
+    IdleStep("interrupt", "interrupt_after", "So its cell is interrupted.", is_severe=True),
+    IdleStep("end", "end_after", "So its kernel is ended.", is_severe=True),
 )
 
 
@@ -52,34 +54,34 @@ class Due(NamedTuple):
     """A step that is due, and the sentence for the user, which may be empty."""
 
     session: str
-    step: Step
+    step: IdleStep
     sentence: str
 
 
 @dataclass
-class Progress:
+class IdleProgress:
     """The time since which a session has been idle or overdue, and the steps that were taken."""
 
     since: float
-    taken: list[Step] = field(default_factory=list)
+    taken: list[IdleStep] = field(default_factory=list)
 
 
 class Escalation:
     """Owns the progress of each session that is idle, or overdue. A session that ceases to be so
     begins with the first step the next time. Times are monotonic seconds."""
 
-    def __init__(self, steps: tuple[Step, ...]) -> None:
+    def __init__(self, steps: tuple[IdleStep, ...]) -> None:
         self._steps = steps
-        self._progress: dict[str, Progress] = {}
+        self._progress: dict[str, IdleProgress] = {}
 
     def follow(
         self, now: float, sessions: Collection[str], rules: Idle | Overdue
-    ) -> Iterator[tuple[str, Step]]:
+    ) -> Iterator[tuple[str, IdleStep]]:
         """Note the sessions that are idle, or overdue, now. Yields the steps due, mildest first."""
         for session in self._progress.keys() - {*sessions}:
             del self._progress[session]
         for session in sessions:
-            progress = self._progress.setdefault(session, Progress(now))
+            progress = self._progress.setdefault(session, IdleProgress(now))
             for step in self._due(progress, now, rules):
                 progress.taken.append(step)
                 yield session, step
@@ -94,18 +96,18 @@ class Escalation:
         progress = self._progress.get(session)
         return "" if progress is None or not progress.taken else self._highest(progress).name
 
-    def severe(self) -> Iterator[tuple[str, Step]]:
+    def severe(self) -> Iterator[tuple[str, IdleStep]]:
         """Yield the sessions with a step that the Jupyter server of their kernel has to take."""
         for session, progress in self._progress.items():
             if progress.taken and (step := self._highest(progress)).is_severe:
                 yield session, step
 
-    def _due(self, progress: Progress, now: float, rules: Idle | Overdue) -> list[Step]:
+    def _due(self, progress: IdleProgress, now: float, rules: Idle | Overdue) -> list[IdleStep]:
         lasted = now - progress.since
         left = [step for step in self._steps if step not in progress.taken]
         return [step for step in left if 0 < (getattr(rules, step.key) or 0.0) <= lasted]
 
-    def _highest(self, progress: Progress) -> Step:
+    def _highest(self, progress: IdleProgress) -> IdleStep:
         return max(progress.taken, key=self._steps.index)
 
 
@@ -145,7 +147,7 @@ class IdleCulling:
             for session, step in escalation.severe()
         ]
 
-    def _sentence(self, session: str, step: Step, now: float) -> str:
+    def _sentence(self, session: str, step: IdleStep, now: float) -> str:
         if not step.sentence:
             return ""
         if (idle := self._idle.seconds(session, now)) is not None:

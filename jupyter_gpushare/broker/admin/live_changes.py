@@ -31,7 +31,7 @@ MOST_AWAY = 100  # sessions of a user for which it is kept
 log = logging.getLogger("jupyter_gpushare.broker")
 
 
-class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+class KeptChanges(msgspec.Struct, frozen=True, omit_defaults=True):
     """Changes that others have made to a session of this user; None: no change."""
 
     user: str
@@ -62,7 +62,7 @@ class Content(msgspec.Struct, omit_defaults=True):
 
     policy: str
     lanes: int
-    sessions: dict[str, Kept] = {}
+    sessions: dict[str, KeptChanges] = {}
     policies: dict[str, str] = {}
     running_lanes: dict[str, int] = {}
     classes: dict[str, Class] = {}
@@ -140,7 +140,9 @@ class LiveChanges:
         kept = self._of(record.id, record.user)
         if is_own and kept is None:
             return
-        kept = replace(kept or Kept(record.user), **(dict.fromkeys(asked) if is_own else asked))
+        kept = replace(
+            kept or KeptChanges(record.user), **(dict.fromkeys(asked) if is_own else asked)
+        )
         if kept.changed():
             self._content.sessions[record.id] = kept
         else:
@@ -181,7 +183,7 @@ class LiveChanges:
         if self._content.sessions.pop(session, None) is not None:
             self.write()
 
-    def _of(self, session: str, user: str) -> Kept | None:
+    def _of(self, session: str, user: str) -> KeptChanges | None:
         """Return what is kept of a session, unless it was another user's."""
         kept = self._content.sessions.get(session)
         return kept if kept is not None and kept.user == user else None

@@ -51,7 +51,7 @@ MEASURES = {
 }
 
 
-class Quotas:
+class QuotaCheck:
     """Compares the records of all sessions with the rules. Owns the order in which sessions began
     to wait for the device."""
 

@@ -126,11 +126,11 @@ Users = Annotated[list[str], Meta(description='a list of names of users, as ["an
 Switch = Annotated[bool, Meta(description="true or false")]
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RulebookTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The base of all tables of the file."""
 
 
-class Group(Table, frozen=True):
+class Group(RulebookTable, frozen=True):
     """The members and teachers of a group, and its share of the device beside other groups."""
 
     members: Users = []
@@ -144,13 +144,13 @@ class Group(Table, frozen=True):
         return user in self.members or bool({self.unix_group, self.hub_group} & {*groups} - {""})
 
 
-class User(Table, frozen=True):
+class User(RulebookTable, frozen=True):
     """A user's share of the device beside others of the same group."""
 
     weight: Weight = 1.0
 
 
-class Quota(Table, frozen=True):
+class Quota(RulebookTable, frozen=True):
     """The limits of one user, or of one group together, at a time or in a day; None: no limit."""
 
     persistent: Bytes = None
@@ -160,7 +160,7 @@ class Quota(Table, frozen=True):
     waiting: AtLeastOne = None
 
 
-class Quotas(Quota, frozen=True):
+class UserQuotas(Quota, frozen=True):
     """Every user's quota; those of single users go before it, those of groups stand beside it."""
 
     users: dict[str, Quota] = {}
@@ -183,7 +183,7 @@ class Span(NamedTuple):
     ends: float
 
 
-class Reservation(Table, frozen=True):
+class Reservation(RulebookTable, frozen=True):
     """A group has a device, or a share of it, at these hours of these days."""
 
     group: Annotated[str, Meta(description="the name of a group of this file")]
@@ -227,7 +227,7 @@ class Reservation(Table, frozen=True):
                 yield Span(zone.unix(day, self.begins), zone.unix(day, end))
 
 
-class Idle(Table, frozen=True):
+class Idle(RulebookTable, frozen=True):
     """The steps against a notebook after this time without a running cell; None: never."""
 
     give_back_caches_after: Seconds = None
@@ -236,14 +236,14 @@ class Idle(Table, frozen=True):
     cull_after: Seconds = None
 
 
-class Overdue(Table, frozen=True):
+class Overdue(RulebookTable, frozen=True):
     """The steps against a holder after this time overdue; None: never."""
 
     interrupt_after: Seconds = None
     end_after: Seconds = None
 
 
-class Accounting(Table, frozen=True):
+class Accounting(RulebookTable, frozen=True):
     """How long accounts are kept."""
 
     retention_days: Annotated[
@@ -251,7 +251,7 @@ class Accounting(Table, frozen=True):
     ] = 400
 
 
-class Rulebook(Table, frozen=True):
+class Rulebook(RulebookTable, frozen=True):
     """The whole file. An empty one, which is that of a broker without a file, forbids nothing."""
 
     contact: Annotated[str, Meta(description="whom to ask, as an address")] = ""
@@ -265,7 +265,7 @@ class Rulebook(Table, frozen=True):
     ] = Zone()
     groups: dict[str, Group] = {}
     users: dict[str, User] = {}
-    quotas: Quotas = Quotas()
+    quotas: UserQuotas = UserQuotas()
     reservations: list[Reservation] = []
     idle: Idle = Idle()
     overdue: Overdue = Overdue()

@@ -16,14 +16,14 @@ from typing import Any, TypeVar, get_args, get_origin
 import msgspec
 
 from ...errors import InvalidValue
-from .rulebook import WEEK_MINUTES, Reservation, Rulebook, Table
+from .rulebook import WEEK_MINUTES, Reservation, Rulebook, RulebookTable
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-Kind = TypeVar("Kind", bound=Table)
+Kind = TypeVar("Kind", bound=RulebookTable)
 
 
 def load(path: str | Path) -> Rulebook:
@@ -122,12 +122,12 @@ def _table(kind: type[Kind], table: Any, place: str) -> Kind:
 def _value(kind: Any, value: Any, place: str, key: str) -> None:
     inside = f"{place.strip('[]')}.{key}".lstrip(".")
     origin, about = get_origin(kind), get_args(kind)
-    if isinstance(kind, type) and issubclass(kind, Table):
+    if isinstance(kind, type) and issubclass(kind, RulebookTable):
         _table(kind, value, f"[{inside}]")
     elif origin is dict:
         for name, entry in _entries(value, inside):
             _table(about[1], entry, f"[{inside}.{name}]")
-    elif origin is list and isinstance(about[0], type) and issubclass(about[0], Table):
+    elif origin is list and isinstance(about[0], type) and issubclass(about[0], RulebookTable):
         for number, entry in enumerate(_list(value, inside), 1):
             _table(about[0], entry, f"[[{inside}]] number {number}")
     else:

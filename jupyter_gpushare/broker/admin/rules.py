@@ -22,7 +22,7 @@ from ..access.permissions import Permission, Person, Resource
 from ..peer import Peer
 from ..sessions import SessionRecord, Sessions
 from . import quotas, reservations
-from .quotas import Quotas, Used, Why
+from .quotas import QuotaCheck, Used, Why
 from .reservations import Classes
 from .rulebook import Rulebook
 from .rulebook_file import RulebookFile
@@ -62,7 +62,7 @@ class RuleEngine:
         self._capacity = capacity
         self._used = used
         self._sessions = sessions
-        self.quotas = Quotas(sessions)
+        self.quotas = QuotaCheck(sessions)
         self.classes = Classes()
 
     # --- the rules -----------------------------------------------------------------------------

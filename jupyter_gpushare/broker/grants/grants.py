@@ -20,12 +20,12 @@ from ...wire.messages import (
     Trim,
     Yield,
 )
-from ..accounting.accounts import Accounts
+from ..accounting.accounts import AccountBook
 from ..peer import Peer
 from ..sessions import SessionRecord, Sessions
 from .ends import Ends
 from .lane_memory import Lanes, Piece
-from .recovery import Held, RecoveryJournal
+from .recovery import HeldTurn, RecoveryJournal
 
 RETURN_SECONDS = 30.0  # for a session that has lost its connection to bring its turn back
 MOST_LOST = 1000
@@ -39,7 +39,7 @@ class Grants:
         devices: Mapping[str, Device],
         sessions: Sessions,
         host: _core.Host,
-        accounts: Accounts,
+        accounts: AccountBook,
         journal: RecoveryJournal,
         shares_lanes: bool = False,
     ) -> None:
@@ -293,7 +293,7 @@ class Grants:
         later broker misses the turn."""
         self._journal.note(
             {
-                Held(record.id, grant.turn, record.handoff_slot)
+                HeldTurn(record.id, grant.turn, record.handoff_slot)
                 for record in self._told.values()
                 for grant in record.told
             }
@@ -375,14 +375,14 @@ class Grants:
             peer.send_chunks(piece.number, peer.chunks, there[peer.chunks :])
         peer.chunks = len(there)
 
-    def _wanting(self, peer: Peer, number: int) -> chunks.Kept | None:
+    def _wanting(self, peer: Peer, number: int) -> chunks.KeptChunks | None:
         """Return the memory with that number if it lacks chunks in a turn of this peer, or
         None."""
         record = self._told.get(peer.session or "")
         if record is None or (told := record.granted) is None or told.memory != number:
             return None
         piece = self._lanes[record.device].numbered(number)
-        if piece is None or not isinstance(piece.memory, chunks.Kept):
+        if piece is None or not isinstance(piece.memory, chunks.KeptChunks):
             return None
         chunk = self._devices[record.device].chunk_bytes
         lacks = len(piece.memory.descriptors) < chunks.count(told.bytes, chunk)

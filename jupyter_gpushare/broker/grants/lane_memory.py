@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ... import _core
-from ...devices.device import LaneMemory
+from ...devices.device import MappedMemory
 
 
-class Ledger:
+class LedgerPage:
     """Says what each of two sessions has of a lane that they use at once. Raises OSError where the
     system has none."""
 
@@ -34,12 +34,12 @@ class Piece:
     so it tells whether a session has the piece."""
 
     number: int
-    memory: LaneMemory
+    memory: MappedMemory
 
     @cached_property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> LedgerPage:
         """Made when two sessions use the lane at once for the first time. Raises OSError."""
-        return Ledger()
+        return LedgerPage()
 
     @property
     def has_ledger(self) -> bool:
@@ -61,7 +61,7 @@ class Lanes:
     _numbers = itertools.count(1)  # of all devices, since a connection may carry one after another
 
     def __init__(
-        self, make: Callable[[], LaneMemory], tell: Callable[[Piece, int], None] | None = None
+        self, make: Callable[[], MappedMemory], tell: Callable[[Piece, int], None] | None = None
     ) -> None:
         """`make` makes the memory of a lane. `tell` is called with a piece and a number of bytes
         before the piece is shrunk to that, even where it has no more: a process that maps it may

@@ -36,7 +36,7 @@ def is_open(handoff_slot: str) -> bool:
     return True
 
 
-class Held(NamedTuple):
+class HeldTurn(NamedTuple):
     """A turn that a session has, or may have by a direct handoff. Without a handoff slot the broker
     cannot see whether the session has ended."""
 
@@ -58,7 +58,7 @@ class RecoveryJournal:
         self._written = frozenset(self.missing)
         self._has_failed = False
 
-    def note(self, held: Set[Held]) -> None:
+    def note(self, held: Set[HeldTurn]) -> None:
         """Write that these turns are held, before their sessions are told."""
         held = frozenset(held | self.missing)
         if self._file is not None and held != self._written:
@@ -131,9 +131,9 @@ class Recovery:
         return not self._journal.missing or now >= self._until
 
 
-def _read(file: int) -> Iterator[Held]:
+def _read(file: int) -> Iterator[HeldTurn]:
     """Yield the turns in the file. Lines of another form, as after a full disk, are ignored."""
     text = os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
     for line in takewhile(bool, text.split("\n")):
         if (found := LINE.fullmatch(line)) is not None:
-            yield Held(found[1], int(found[2]), found[3])
+            yield HeldTurn(found[1], int(found[2]), found[3])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Set
 
 from ... import _core
 from ...devices import Device
-from ...devices.nvml import Usage
+from ...devices.nvml import GpuUse
 from ..peer import Peer
 from ..sessions import Sessions
 from .grants import Grants
@@ -42,7 +42,7 @@ class UnmanagedMemory:
 
 
 def unmanaged_bytes(
-    usage: Usage, ours: Set[int], device_snapshot: _core.DeviceSnapshot
+    usage: GpuUse, ours: Set[int], device_snapshot: _core.DeviceSnapshot
 ) -> int | None:
     """Return the bytes of all programs except `ours`, the processes of the device's sessions; None
     if that is unknown now.

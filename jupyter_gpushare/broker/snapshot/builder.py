@@ -10,7 +10,7 @@ from ..._version import __version__
 from ...reasons import causes
 from ...wire.messages import PROTOCOL
 from ...wire.snapshot import BrokerView, DeviceView, PolicyView, Snapshot
-from ..accounting.accounts import Accounts
+from ..accounting.accounts import AccountBook
 from ..admin.enforcement import Enforcement
 from ..admin.idle import IdleCulling
 from ..admin.rules import RuleEngine
@@ -33,7 +33,7 @@ class SnapshotBuilder:
         rules: RuleEngine,
         idle: IdleCulling,
         enforcement: Enforcement,
-        accounts: Accounts,
+        accounts: AccountBook,
         started: float,
     ) -> None:
         """`started` is the Unix time at which the broker began."""

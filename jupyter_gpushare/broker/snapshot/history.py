@@ -26,7 +26,7 @@ TWELFTHS = 12
 
 
 @dataclass(eq=False)
-class Turn:
+class PastTurn:
     """One turn, or several close ones. `held` seconds of it are over; the present one has gone on
     since `resumed`."""
 
@@ -44,8 +44,8 @@ class History:
 
     def __init__(self) -> None:
         self._began = math.inf
-        self._running: dict[str, Turn] = {}
-        self._over: deque[Turn] = deque(maxlen=MAX_TURNS)  # as they ended
+        self._running: dict[str, PastTurn] = {}
+        self._over: deque[PastTurn] = deque(maxlen=MAX_TURNS)  # as they ended
         self._used: defaultdict[str, defaultdict[int, float]] = defaultdict(_seconds)
 
     def follow(self, now: float, holders: Mapping[str, tuple[str, int]]) -> None:
@@ -72,7 +72,7 @@ class History:
             _add(used.setdefault(turn.user, _seconds()), turn.resumed, now)
         return [UserView(user, self._last_hour(used[user], now)) for user in sorted(used)]
 
-    def _begin(self, now: float, session: str, user: str, lane: int) -> Turn:
+    def _begin(self, now: float, session: str, user: str, lane: int) -> PastTurn:
         """Return a new turn, or one that has just ended and continues."""
         for place in reversed(range(len(self._over))):
             turn = self._over[place]
@@ -82,9 +82,9 @@ class History:
                 del self._over[place]
                 turn.resumed, turn.ended = now, None
                 return turn
-        return Turn(session, user, lane, now, now)
+        return PastTurn(session, user, lane, now, now)
 
-    def _end(self, now: float, turn: Turn) -> None:
+    def _end(self, now: float, turn: PastTurn) -> None:
         turn.held += now - turn.resumed
         turn.ended = now
         self._over.append(turn)
@@ -138,7 +138,7 @@ def _cut(began: float, ended: float) -> Iterator[tuple[int, float]]:
         yield twelfth, min(ended, end) - max(began, start)
 
 
-def _turn_view(turn: Turn, now: float) -> TurnView:
+def _turn_view(turn: PastTurn, now: float) -> TurnView:
     is_over = turn.ended is not None
     return TurnView(
         session=turn.session,

@@ -22,7 +22,7 @@ from ...wire.messages import Hello
 from .. import validation
 from ..access.authentication import Authentication
 from ..access.identity import ANONYMOUS, Identity, of_process
-from ..accounting.accounts import Accounts
+from ..accounting.accounts import AccountBook
 from ..admin.live_changes import LiveChanges
 from ..admin.rulebook_file import RulebookFile
 from ..grants.recovery import RecoveryJournal
@@ -256,7 +256,7 @@ def run(settings: Settings) -> None:
         listener = listen(path, settings)
         file = SocketFile(path)
         log.info("broker %d listens on %s", os.getpid(), path)
-        accounts = Accounts.of(settings)
+        accounts = AccountBook.of(settings)
         journal = RecoveryJournal(journal_file.fileno())
         changes = LiveChanges(settings, path.with_suffix(".changes"))
         changes.report()
@@ -275,7 +275,7 @@ def run(settings: Settings) -> None:
 async def _serve(
     settings: Settings,
     rulebook: RulebookFile,
-    accounts: Accounts,
+    accounts: AccountBook,
     journal: RecoveryJournal,
     changes: LiveChanges,
     listener: socket.socket,

@@ -14,7 +14,7 @@ Batch = TypeVar("Batch")
 STATES = "states.pt"  # the file of a checkpoint
 
 
-class Place(NamedTuple):
+class DataPlace(NamedTuple):
     """The place of a job in its data: loops over `iterations` that it has begun before, epochs and
     batches of the present one that are done, and iterations of all. `is_later`: it was saved by
     the user, and not at the very end of a loop."""
@@ -39,7 +39,7 @@ class Checkpoint:
         self._kept = kept
         self._every = every
         self._store = store
-        self._place = Place()
+        self._place = DataPlace()
         self._loops = 0  # begun in this process
         self._resumed: dict[str, Any] | None = None  # what this rank has saved, until it is there
         self._began: dict[str, Any] = {}  # the random state with which the epoch began
@@ -107,7 +107,7 @@ class Checkpoint:
 
     def _take(self, ranks: list[dict[str, Any]]) -> None:
         self._resumed = resumed = self._gang.mine(ranks)
-        self._place = Place(*resumed["place"])
+        self._place = DataPlace(*resumed["place"])
         self._has_resumed = True
 
     # --- the loop ----------------------------------------------------------------------------
@@ -120,11 +120,11 @@ class Checkpoint:
         if loop < self._place.loop:  # it was over before the job was saved
             return
         if loop > self._place.loop:
-            self._place = Place(loop, iteration=self._place.iteration)
+            self._place = DataPlace(loop, iteration=self._place.iteration)
         self._of = self._place.iteration + (self.left(loader, epochs) or 0)
         for epoch in range(self._place.epoch, epochs):
             yield from self._epoch(loader, epoch, epochs)
-        self._place = Place(loop + 1, iteration=self._place.iteration)
+        self._place = DataPlace(loop + 1, iteration=self._place.iteration)
         if self._store is not None:  # what comes behind the loop may take long
             self._save()
 

@@ -47,10 +47,10 @@ class _Sharing:
         if self._boundaries is not None:
             return
         from ..torch.iterations.boundaries import Boundaries
-        from ..torch.memory import Memory
+        from ..torch.memory import TorchMemory
 
         session = self.session
-        session.memory = memory = Memory(
+        session.memory = memory = TorchMemory(
             session.device,
             session.capacity,
             session.devices,

@@ -26,7 +26,7 @@ LOOK_SECONDS = 0.05  # at most, before another look at what another thread may h
 GOODBYE_SECONDS = 2.0  # a broker that hangs finds the ended connection later
 
 
-class Registration(Protocol):
+class Registers(Protocol):
     """The first message of a session on each connection."""
 
     def message(self) -> Open: ...
@@ -38,7 +38,7 @@ class Registration(Protocol):
 class Link:
     """The link of one session. `lock` can be taken again by the thread that has it."""
 
-    _registration: Registration
+    _registration: Registers
     take: Callable[[ToClient], None]  # takes what the broker sends without being asked
     _watch: Callable[[int], None]  # gets the descriptor of the connection; -1: there is none
     _stop_holding: Callable[[], object]  # ends the turn after an interrupt
@@ -56,7 +56,7 @@ class Link:
     def serve(
         self,
         *,
-        registration: Registration,
+        registration: Registers,
         take: Callable[[ToClient], None],
         watch: Callable[[int], None],
         stop_holding: Callable[[], object],

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..options import Wanted
 
 
-class Held(NamedTuple):
+class HeldBytes(NamedTuple):
     """The bytes that all variables with these names hold: `results` of iterations with their
     graphs, or `gradients`."""
 
@@ -64,7 +64,7 @@ class Memory(Protocol):
     def live(self) -> int:
         """Return the bytes in use now."""
 
-    def held_by(self, variables: Mapping[str, Any]) -> list[Held]:
+    def held_by(self, variables: Mapping[str, Any]) -> list[HeldBytes]:
         """Return what variables of a notebook hold that its next iteration does without. No
         iteration may begin meanwhile."""
 
@@ -138,7 +138,7 @@ class WholeProcess:
 
     def end(self) -> None: ...
 
-    def held_by(self, variables: Mapping[str, Any]) -> list[Held]:
+    def held_by(self, variables: Mapping[str, Any]) -> list[HeldBytes]:
         return []
 
     def measure_anew(self) -> None: ...

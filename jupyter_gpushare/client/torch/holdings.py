@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..session.memory import Held
+from ..session.memory import HeldBytes
 from .backwards import Backwards
 from .squeeze.recompute.entries import Handle, Plain
 from .storages.tensors import storage_of
@@ -20,7 +20,7 @@ Storages = dict[int, int]  # bytes, by address
 SavedTensor: Any = getattr(torch._C._autograd, "SavedTensor", ())
 
 
-def held_by(variables: Mapping[str, Any]) -> list[Held]:
+def held_by(variables: Mapping[str, Any]) -> list[HeldBytes]:
     """Return what the variables hold, each part once and with all names that reach it: it is free
     when none of them does. Nothing if another thread runs a backward; none may begin one
     meanwhile."""
@@ -33,7 +33,7 @@ def held_by(variables: Mapping[str, Any]) -> list[Held]:
         backwards.unwatch()
 
 
-def _held_by(variables: Mapping[str, Any]) -> Iterator[Held]:
+def _held_by(variables: Mapping[str, Any]) -> Iterator[HeldBytes]:
     found = {name: list(_found_in(value, DEPTH)) for name, value in variables.items()}
     lasting = _storages(one for values in found.values() for one in _lasting(values))
     graphs: dict[str, Storages] = {}
@@ -45,7 +45,7 @@ def _held_by(variables: Mapping[str, Any]) -> Iterator[Held]:
     yield from _shared("gradients", gradients, lasting)
 
 
-def _shared(kind: str, by_name: Mapping[str, Storages], lasting: Storages) -> Iterator[Held]:
+def _shared(kind: str, by_name: Mapping[str, Storages], lasting: Storages) -> Iterator[HeldBytes]:
     sizes: Storages = {}
     names: dict[int, tuple[str, ...]] = {}
     for name, storages in by_name.items():
@@ -55,7 +55,7 @@ def _shared(kind: str, by_name: Mapping[str, Storages], lasting: Storages) -> It
     totals: Counter[tuple[str, ...]] = Counter()
     for address, size in sizes.items():
         totals[names[address]] += size
-    return (Held(kind, to, size) for to, size in totals.most_common() if size >= LEAST)
+    return (HeldBytes(kind, to, size) for to, size in totals.most_common() if size >= LEAST)
 
 
 def _found_in(value: Any, depth: int) -> Iterator[Any]:

@@ -27,13 +27,13 @@ from .squeeze.no_squeeze import NoSqueeze
 if TYPE_CHECKING:
     from ...wire.client import LaneMemory
     from ..options import Wanted
-    from ..session.memory import Held, PageQuotas
+    from ..session.memory import HeldBytes, PageQuotas
     from .squeeze.squeeze import Squeeze
 
 ELSEWHERE = "that is possible on the device `host` only, and where tensors are counted"
 
 
-class Memory:
+class TorchMemory:
     """Provides and measures the memory of this process's iterations on ``host`` or ``cuda:N``.
 
     Until the demand is known, iterations stay outside of the lane.
@@ -171,7 +171,7 @@ class Memory:
     def how_squeezed(self) -> str:
         return self.squeeze.how
 
-    def held_by(self, variables: Mapping[str, Any]) -> list[Held]:
+    def held_by(self, variables: Mapping[str, Any]) -> list[HeldBytes]:
         """Return what variables of a notebook hold that its next iteration does without; nothing if
         one is open, whose thread may write gradients. None may begin meanwhile."""
         return [] if self._inside else held_by(variables)

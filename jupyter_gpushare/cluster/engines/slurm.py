@@ -69,7 +69,7 @@ def options_in(text: str) -> list[str]:
     return options
 
 
-class Row(NamedTuple):
+class QueueRow(NamedTuple):
     """A generation of this cluster in Slurm's queue."""
 
     lease: Lease
@@ -130,7 +130,7 @@ class SlurmEngine:
                 *(f"--output={start.directory}/g{start.generation}/slurm.log", *self._options),
                 given=self._script(start),
             )
-        except Refused as refused:  # nothing of it is there
+        except SlurmRefused as refused:  # nothing of it is there
             raise NoRoom(f"Slurm: {refused}") from None
         lease = Lease(start.job, start.generation, told.strip().split(";")[0], start.user)
         if not is_even(start.where):
@@ -177,20 +177,20 @@ class SlurmEngine:
     def adopt(self) -> Collection[Lease]:
         return {row.lease for row in self._rows() if row.state in STATUSES}
 
-    def _rows(self) -> Iterator[Row]:
+    def _rows(self) -> Iterator[QueueRow]:
         """Others may name their jobs like ours."""
         own = getpass.getuser()
         of = () if self._has_users else ("-u", own)
         for line in run("squeue", "-h", "-t", "all", *of, "-o", "%i|%j|%T|%u").splitlines():
             number, name, state, user = line.split("|")
             if (found := parse(name, self._cluster)) is not None:
-                yield Row(Lease(*found, number, "" if user == own else user), state)
+                yield QueueRow(Lease(*found, number, "" if user == own else user), state)
 
     def _cancel(self, lease: Lease, *options: str) -> None:
         """Cancel a job. Cancelling a finished job has no effect."""
         try:
             self._as(lease.user, "scancel", *options, lease.handle)
-        except Refused as refused:
+        except SlurmRefused as refused:
             if not OVER.search(str(refused)):
                 raise EngineUnavailable(f"Slurm: {refused}") from None
 
@@ -250,7 +250,7 @@ def hosts_of(names: str) -> list[str]:
     return run("scontrol", "show", "hostnames", names).split() if "[" in names else names.split(",")
 
 
-class Refused(Exception):
+class SlurmRefused(Exception):
     """A command of Slurm has not done what it was to do; the text is Slurm's."""
 
 
@@ -272,7 +272,7 @@ def answer(command: Sequence[str], run: Callable[[], Ran]) -> str:
     said = "; ".join(line.removeprefix(f"{command[0]}: error: ") for line in lines_of(done.said))
     if UNREACHED.search(said):
         raise EngineUnavailable(f"Slurm: {said}")
-    raise Refused(said)
+    raise SlurmRefused(said)
 
 
 def lines_of(text: str) -> list[str]:

@@ -47,7 +47,7 @@ ENDS_WITH = "GPUSHARE_ENDS_WITH"
 libc = ctypes.CDLL(None)
 
 
-class Place(NamedTuple):
+class NodeRanks(NamedTuple):
     """The ranks of this node: how many, how many are on nodes before it, and how many in all; the
     number of this node, and how many nodes there are."""
 
@@ -58,12 +58,12 @@ class Place(NamedTuple):
     nodes: int
 
 
-def place_of(node: str, gpus: Mapping[str, int], has_one_for_each_gpu: bool) -> Place:
+def place_of(node: str, gpus: Mapping[str, int], has_one_for_each_gpu: bool) -> NodeRanks:
     """`gpus` are those of each node."""
     sizes = {name: count if has_one_for_each_gpu else 1 for name, count in gpus.items()}
     number = list(sizes).index(node)
     before = sum([*sizes.values()][:number])
-    return Place(sizes[node], before, sum(sizes.values()), number, len(sizes))
+    return NodeRanks(sizes[node], before, sum(sizes.values()), number, len(sizes))
 
 
 def outside_of_tasks(environment: Mapping[str, str]) -> dict[str, str]:
@@ -72,7 +72,7 @@ def outside_of_tasks(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in environment.items() if not OF_TASKS.fullmatch(name)}
 
 
-def variables(job: str, place: Place, local: int) -> dict[str, str]:
+def variables(job: str, place: NodeRanks, local: int) -> dict[str, str]:
     """Return the environment variables of a rank that `torchrun` sets too. A process that is alone
     has none: libraries that find them wait for other ranks instead of starting their own."""
     return {

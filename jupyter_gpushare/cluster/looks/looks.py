@@ -9,7 +9,7 @@ from ...errors import EngineUnavailable
 from ..engines.engine import Engine, Lease, Node, Status
 
 
-class Look(NamedTuple):
+class EngineLook(NamedTuple):
     """All of it is None where the engine did not answer: then what was known stays, and is older.
     `found` is None where it was not asked, too: it is all that runs of this cluster."""
 
@@ -18,11 +18,11 @@ class Look(NamedTuple):
     found: Collection[Lease] | None = None
 
 
-def look_at(engine: Engine, leases: Collection[Lease], asks_for_all: bool) -> Look:
+def look_at(engine: Engine, leases: Collection[Lease], asks_for_all: bool) -> EngineLook:
     """Blocks. `statuses` has those of `found`, too."""
     try:
         nodes = engine.nodes()
         found = engine.adopt() if asks_for_all else None
-        return Look(nodes, engine.poll({*leases, *(found or ())}), found)
+        return EngineLook(nodes, engine.poll({*leases, *(found or ())}), found)
     except EngineUnavailable:
-        return Look()
+        return EngineLook()

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from ..engines.engine import Node, Status
-from ..jobs import OVERDUE, Ending, Job, lease_of
+from ..jobs import OVERDUE, Ending, JobRecord, lease_of
 from ..launch.facts import Facts
-from .looks import Look
+from .looks import EngineLook
 
 RUNNING = Status("running")
 
@@ -31,7 +31,7 @@ class Sight(NamedTuple):
     computed: float = 0.0
 
 
-def sight_of(job: Job, look: Look, facts: Facts) -> Sight:
+def sight_of(job: JobRecord, look: EngineLook, facts: Facts) -> Sight:
     """The engine has been asked before the directory was read: a generation that is gone by then
     has said how it ended, or never will."""
     status = status_of(job, look)
@@ -49,7 +49,7 @@ def sight_of(job: Job, look: Look, facts: Facts) -> Sight:
     )
 
 
-def status_of(job: Job, look: Look) -> Status | None:
+def status_of(job: JobRecord, look: EngineLook) -> Status | None:
     """None: it is gone. One that could not be asked for counts as running."""
     if not job.handle:  # whether it was started is not known, before all that runs was looked at
         return RUNNING if look.found is None else None
@@ -58,13 +58,13 @@ def status_of(job: Job, look: Look) -> Status | None:
     return look.statuses.get(lease_of(job))
 
 
-def lost_a_node(job: Job, nodes: Mapping[str, Node] | None) -> bool:
+def lost_a_node(job: JobRecord, nodes: Mapping[str, Node] | None) -> bool:
     return nodes is not None and any(
         name not in nodes or not nodes[name].alive for name in job.place
     )
 
 
-def computed_of(job: Job, facts: Facts) -> float:
+def computed_of(job: JobRecord, facts: Facts) -> float:
     """Seconds for which all ranks of it have computed."""
     told = facts.told
     if job.spec.tells or (told and facts.keeps):
@@ -72,7 +72,7 @@ def computed_of(job: Job, facts: Facts) -> float:
     return facts.ran
 
 
-def ending_of(job: Job, facts: Facts) -> Ending:
+def ending_of(job: JobRecord, facts: Facts) -> Ending:
     """How a generation ended that is closed."""
     return Ending(
         nodes=len(job.place),

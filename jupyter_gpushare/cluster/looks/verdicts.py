@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from ..jobs import CANCELLED, NO_ROOM, NOT_STARTED, OVERDUE, RANK_LOST, Job
+from ..jobs import CANCELLED, NO_ROOM, NOT_STARTED, OVERDUE, RANK_LOST, JobRecord
 from ..launch.generation import YIELDED
 from .sights import Sight
 
@@ -36,10 +36,10 @@ class Verdict(NamedTuple):
     reason: str = ""
 
 
-class View(NamedTuple):
+class ActiveJob(NamedTuple):
     """`seconds` are those in its state."""
 
-    job: Job
+    job: JobRecord
     sight: Sight
     seconds: float
     bounds: Bounds
@@ -61,38 +61,42 @@ class View(NamedTuple):
         return {*self.sight.heard, *self.sight.codes} >= self.job.place.keys()
 
 
-class Row(NamedTuple):
-    holds: Callable[[View], bool]
+class VerdictRow(NamedTuple):
+    holds: Callable[[ActiveJob], bool]
     verdict: Verdict
 
 
 TABLE = (
-    Row(lambda view: view.has_said_all or view.sight.is_gone, Verdict("close")),
-    Row(lambda view: view.sight.is_closed, Verdict("close")),  # before the service was started
-    Row(lambda view: is_in(view, "ending") and view.seconds > view.bounds.kill, Verdict("close")),
-    Row(lambda view: is_in(view, "ending"), Verdict("kill")),
-    Row(lambda view: view.job.is_cancelled, Verdict("end", CANCELLED)),
-    Row(lambda view: view.has_lost_a_rank, Verdict("end", RANK_LOST)),
-    Row(lambda view: is_late(view) and view.sight.is_pending, Verdict("end", NO_ROOM)),
-    Row(lambda view: is_late(view) and not view.has_begun, Verdict("end", NOT_STARTED)),
-    Row(
+    VerdictRow(lambda view: view.has_said_all or view.sight.is_gone, Verdict("close")),
+    VerdictRow(
+        lambda view: view.sight.is_closed, Verdict("close")
+    ),  # before the service was started
+    VerdictRow(
+        lambda view: is_in(view, "ending") and view.seconds > view.bounds.kill, Verdict("close")
+    ),
+    VerdictRow(lambda view: is_in(view, "ending"), Verdict("kill")),
+    VerdictRow(lambda view: view.job.is_cancelled, Verdict("end", CANCELLED)),
+    VerdictRow(lambda view: view.has_lost_a_rank, Verdict("end", RANK_LOST)),
+    VerdictRow(lambda view: is_late(view) and view.sight.is_pending, Verdict("end", NO_ROOM)),
+    VerdictRow(lambda view: is_late(view) and not view.has_begun, Verdict("end", NOT_STARTED)),
+    VerdictRow(
         lambda view: is_in(view, "yielding") and view.seconds > view.bounds.lease,
         Verdict("end", OVERDUE),
     ),
-    Row(lambda view: is_in(view, "yielding") and not view.has_heard, Verdict("ask")),
-    Row(lambda view: is_in(view, "starting") and view.sight.computed > 0, Verdict("run")),
-    Row(lambda _: True, Verdict("wait")),
+    VerdictRow(lambda view: is_in(view, "yielding") and not view.has_heard, Verdict("ask")),
+    VerdictRow(lambda view: is_in(view, "starting") and view.sight.computed > 0, Verdict("run")),
+    VerdictRow(lambda _: True, Verdict("wait")),
 )
 
 
-def verdict_of(job: Job, sight: Sight, now: float, bounds: Bounds) -> Verdict:
-    view = View(job, sight, now - job.since, bounds)
+def verdict_of(job: JobRecord, sight: Sight, now: float, bounds: Bounds) -> Verdict:
+    view = ActiveJob(job, sight, now - job.since, bounds)
     return next(row.verdict for row in TABLE if row.holds(view))
 
 
-def is_in(view: View, state: str) -> bool:
+def is_in(view: ActiveJob, state: str) -> bool:
     return view.job.state == state
 
 
-def is_late(view: View) -> bool:
+def is_late(view: ActiveJob) -> bool:
     return is_in(view, "starting") and view.seconds > view.bounds.pending

@@ -10,7 +10,7 @@ from ..._core import ClusterQueue, Gang, GangProgress, GangRules
 from ...errors import DoesNotFit
 from ...format import counted, number_of_gpus
 from ...wire.jobs import Gpus
-from ..jobs import Job
+from ..jobs import JobRecord
 
 # The journal keeps these of a gang. Its GPUs, and whether it waits, follow from its job.
 KEPT = (
@@ -51,7 +51,7 @@ class Gangs:
     def __contains__(self, id: str) -> bool:
         return id in self._queue
 
-    def restore(self, jobs: Iterable[Job]) -> None:
+    def restore(self, jobs: Iterable[JobRecord]) -> None:
         """In the order in which they were saved: so a job that waits has waited until the last of
         these times."""
         for job in sorted(jobs, key=lambda job: job.saved):
@@ -72,7 +72,7 @@ class Gangs:
             self._most[name] = max(self._most.get(name, 0), math.ceil(count))
         self._queue.set_hosts(now, self._holds(gpus))
 
-    def request(self, now: float, job: Job) -> None:
+    def request(self, now: float, job: JobRecord) -> None:
         """Raises DoesNotFit where the nodes could never hold it, at their largest."""
         try:
             self._queue.request(now, self._gang(job))
@@ -89,7 +89,7 @@ class Gangs:
             return f"no node has a GPU{kind}" if self._most else "there is no node"
         return f"the nodes have{kind} at most {', '.join(sizes)}"
 
-    def served(self, now: float, job: Job, seconds: float) -> None:
+    def served(self, now: float, job: JobRecord, seconds: float) -> None:
         self._queue.served(now, job.id, seconds * self._devices(job.spec.gpus))
 
     def may_stop(self, now: float, id: str) -> None:
@@ -118,7 +118,7 @@ class Gangs:
         progress = self._queue.progress(id)
         return {name: getattr(progress, name) for name in KEPT}
 
-    def is_valid(self, jobs: Iterable[Job]) -> str:
+    def is_valid(self, jobs: Iterable[JobRecord]) -> str:
         """Return an empty string, or what is wrong: also where a gang has not what its job has."""
         for job in jobs:
             holds = self._place(self._queue.progress(job.id).holds)
@@ -126,7 +126,7 @@ class Gangs:
                 return f"{job.id} has {holds} in the queue, and {job.place} in the journal"
         return self._queue.is_valid()
 
-    def _gang(self, job: Job) -> Gang:
+    def _gang(self, job: JobRecord) -> Gang:
         """A part of a GPU is on one node."""
         devices = self._devices(job.spec.gpus)
         hosts = 1 if job.spec.wants_part else job.spec.nodes
@@ -146,7 +146,7 @@ class Gangs:
         }
 
 
-def wish_of(job: Job) -> str:
+def wish_of(job: JobRecord) -> str:
     gpus = number_of_gpus(job.spec.gpus)
     if job.spec.wants_part:
         return gpus  # of one node

@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 
-class Wait(NamedTuple):
+class BackOff(NamedTuple):
     until: float
     seconds: float
     refusal: str  # what the engine said
@@ -18,12 +18,12 @@ class Postponed:
     def __init__(self, seconds: float, most: float) -> None:
         self._seconds = seconds
         self._most = most
-        self._waits: dict[str, Wait] = {}
+        self._waits: dict[str, BackOff] = {}
 
     def add(self, now: float, id: str, refusal: str) -> None:
         last = self._waits.get(id)
         seconds = min(2 * last.seconds, self._most) if last else self._seconds
-        self._waits[id] = Wait(now + seconds, seconds, refusal)
+        self._waits[id] = BackOff(now + seconds, seconds, refusal)
 
     def due(self, now: float) -> list[str]:
         """Those whose wait has ended by now, once."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from ..._core import GangRules
 from ...wire.jobs import PARTS
 from ..engines.engine import Capacity
-from ..jobs import Job
+from ..jobs import JobRecord
 from .gangs import Decision, Gangs, Line
 
 
@@ -21,10 +21,10 @@ class Queues:
         self._whole = Gangs(whole, policy, rules)
         self._shared = Gangs(shared, policy, rules, PARTS)
 
-    def of(self, job: Job) -> Gangs:
+    def of(self, job: JobRecord) -> Gangs:
         return self._shared if job.spec.wants_part else self._whole
 
-    def restore(self, jobs: Iterable[Job]) -> None:
+    def restore(self, jobs: Iterable[JobRecord]) -> None:
         whole, shared = divided(jobs)
         self._whole.restore(whole)
         self._shared.restore(shared)
@@ -40,13 +40,13 @@ class Queues:
     def line(self, wants_part: bool) -> Line:
         return (self._shared if wants_part else self._whole).line()
 
-    def is_valid(self, jobs: Iterable[Job]) -> str:
+    def is_valid(self, jobs: Iterable[JobRecord]) -> str:
         """Return an empty string, or what is wrong."""
         whole, shared = divided(jobs)
         return self._whole.is_valid(whole) or self._shared.is_valid(shared)
 
 
-def divided(jobs: Iterable[Job]) -> tuple[list[Job], list[Job]]:
+def divided(jobs: Iterable[JobRecord]) -> tuple[list[JobRecord], list[JobRecord]]:
     """Return jobs of whole GPUs, and jobs of a part of one."""
     all = [*jobs]
     shared = [job for job in all if job.spec.wants_part]

@@ -32,7 +32,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
 
 
-class View(NamedTuple):
+class TopScreen(NamedTuple):
     """The screen: the last Snapshot, and above it the reason if it is not the present one."""
 
     away: str
@@ -55,7 +55,7 @@ def _show_live(arguments: argparse.Namespace) -> None:
     from rich.live import Live
 
     # Between two Snapshots only time passes, so the view ages by itself.
-    latest = (View("", None), time.monotonic())
+    latest = (TopScreen("", None), time.monotonic())
 
     def draw() -> RenderableType:
         view, since = latest
@@ -66,7 +66,7 @@ def _show_live(arguments: argparse.Namespace) -> None:
             latest = (view, time.monotonic())
 
 
-def _views(arguments: argparse.Namespace) -> Iterator[View]:
+def _views(arguments: argparse.Namespace) -> Iterator[TopScreen]:
     """Yield views as they change. The last Snapshot stays while there is no broker, and until the
     notebooks in it are back with the next one or its recovery is over."""
     from .. import overview
@@ -78,15 +78,15 @@ def _views(arguments: argparse.Namespace) -> Iterator[View]:
             with connect(arguments) as client:
                 for snapshot in client.watch(arguments.interval):
                     last, said = overview.during_recovery(last, snapshot), ""
-                    yield View("", last)
+                    yield TopScreen("", last)
         except (BrokerUnavailable, ConnectionLost) as error:
             if str(error) != said:
                 said = str(error)
-                yield View(f"Looking for a broker: {said}.", last)
+                yield TopScreen(f"Looking for a broker: {said}.", last)
         time.sleep(RECONNECT_SECONDS)
 
 
-def _drawn(view: View, age: float = 0.0) -> RenderableType:
+def _drawn(view: TopScreen, age: float = 0.0) -> RenderableType:
     from rich.console import Group
 
     from .. import overview

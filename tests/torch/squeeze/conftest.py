@@ -12,7 +12,7 @@ import torch
 
 from jupyter_gpushare.client.session.memory import PageQuotas
 from jupyter_gpushare.client.torch.iterations.boundaries import Boundaries
-from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.client.torch.memory import TorchMemory
 
 from ..conftest import Turns
 
@@ -24,7 +24,7 @@ class Squeezed:
 
     def __init__(self, directory: Path, **quotas: int) -> None:
         self.told: list[str] = []
-        self.memory = Memory(
+        self.memory = TorchMemory(
             page_directory=lambda: str(directory),
             tell=self.told.append,
             quotas=PageQuotas(**quotas),

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from jupyter_gpushare.client.torch.demand.estimator import WINDOW
-from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.client.torch.memory import TorchMemory
 from jupyter_gpushare.client.torch.squeeze.cache import TRIED
-from jupyter_gpushare.client.torch.squeeze.kinds import Event, Kinds
-from jupyter_gpushare.client.torch.squeeze.prediction import Step, foretell, options_of
+from jupyter_gpushare.client.torch.squeeze.kinds import Kinds, SaveEvent
+from jupyter_gpushare.client.torch.squeeze.prediction import TapeStep, foretell, options_of
 from jupyter_gpushare.client.torch.squeeze.recompute.entries import Handle
 from jupyter_gpushare.client.torch.squeeze.squeeze import CALM_AFTER, RECORDS
 
@@ -43,7 +43,7 @@ def with_gradients(model: torch.nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-def needed(memory: Memory, kind: str, steps: int = 6) -> list[int]:
+def needed(memory: TorchMemory, kind: str, steps: int = 6) -> list[int]:
     """Return the ephemeral bytes of iterations, the first and the last of a loop left out."""
     model, batch = network(kind)
     optimizer, needs = with_gradients(model), list[int]()
@@ -265,11 +265,11 @@ def test_a_demand_without_squeezing_is_what_it_was_before(squeezed: Squeezed) ->
 
 # Two entries of 1 MiB; the operation after the second takes 1 MiB beside them.
 TAPE = [
-    Step("save", 0, MIB, MIB, 0),
-    Step("save", 1, MIB, 2 * MIB, MIB, seconds=0.001),
-    Step("take", 1, MIB, 2 * MIB, 0),
-    Step("end", 1),
-    Step("take", 0, MIB, MIB, 0),
+    TapeStep("save", 0, MIB, MIB, 0),
+    TapeStep("save", 1, MIB, 2 * MIB, MIB, seconds=0.001),
+    TapeStep("take", 1, MIB, 2 * MIB, 0),
+    TapeStep("end", 1),
+    TapeStep("take", 0, MIB, MIB, 0),
 ]
 PACE = 1e-3 / MIB  # a millisecond for each entry, each way
 
@@ -357,7 +357,7 @@ def iteration(kinds: Kinds, sizes: Sequence[int], need: float, floor: int = 0) -
     kinds.begin()
     for number, size in enumerate(sizes):
         kinds.add(size)
-        kinds.open.note(Event(True, number), need)
+        kinds.open.note(SaveEvent(True, number), need)
     kinds.open.floor = floor
 
 
@@ -368,10 +368,10 @@ def test_only_iterations_of_the_same_kind_tell_what_is_needed() -> None:
         iteration(kinds, LARGE, 2.0)
     kinds.begin()
     kinds.add(100)
-    assert kinds.need(Event(True, 0)) == 9.0  # it may be either
+    assert kinds.need(SaveEvent(True, 0)) == 9.0  # it may be either
     kinds.add(300)
-    assert kinds.need(Event(True, 1)) == 2.0
-    assert kinds.need(Event(True, 2)) is None
+    assert kinds.need(SaveEvent(True, 1)) == 2.0
+    assert kinds.need(SaveEvent(True, 2)) is None
 
 
 def test_of_sizes_that_are_new_those_in_proportion_tell_and_else_all() -> None:
@@ -381,9 +381,9 @@ def test_of_sizes_that_are_new_those_in_proportion_tell_and_else_all() -> None:
     kinds.begin()
     kinds.add(200)
     kinds.add(600)
-    assert kinds.need(Event(True, 1)) == 2.0
+    assert kinds.need(SaveEvent(True, 1)) == 2.0
     kinds.add(7)
-    assert kinds.need(Event(True, 1)) == 9.0
+    assert kinds.need(SaveEvent(True, 1)) == 9.0
 
 
 def test_what_is_needed_after_a_tensor_is_saved_again_is_not_needed_the_first_time(

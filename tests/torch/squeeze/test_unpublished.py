@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from jupyter_gpushare.client.torch import unpublished
-from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.client.torch.memory import TorchMemory
 
 from ...programs.networks import mlp, train, vectors
 from .conftest import Squeezed
@@ -49,7 +49,7 @@ def test_a_version_without_one_of_them_squeezes_nothing_and_says_so(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(torch._C, name)
-    memory = Memory()
+    memory = TorchMemory()
     memory.want_squeeze(1)
     assert f"has no torch._C.{name}" in memory.why_not_squeezed
     assert memory.demand().options == ()

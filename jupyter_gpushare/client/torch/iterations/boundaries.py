@@ -27,12 +27,12 @@ from torch.optim.optimizer import (
 from ..patches import Patches
 from .forwards import Forwards
 from .outermost import OutermostForward
-from .profile import Profile
+from .profile import BoundaryProfile
 from .stacks import Activity, FrameId, id_of, runs
 from .thread_end import ThreadEnd
 
 
-class Turns(Protocol):
+class TurnGiver(Protocol):
     """The interface that gives turns."""
 
     entering: Any  # a reentrant lock: under it no iteration begins, and no turn is given back
@@ -54,7 +54,7 @@ class Turns(Protocol):
         """Give the turn back now."""
 
 
-class Memory(Protocol):
+class IterationMemory(Protocol):
     """The interface that measures memory, in bytes."""
 
     def begin(self) -> None: ...
@@ -109,7 +109,7 @@ class Boundaries:
     At most one is installed in a process.
     """
 
-    def __init__(self, session: Turns, memory: Memory) -> None:
+    def __init__(self, session: TurnGiver, memory: IterationMemory) -> None:
         self._session = session
         self._memory = memory
         # Iterations begin and end under this lock. While one thread waits for the turn, others wait
@@ -130,7 +130,7 @@ class Boundaries:
         self._activity: Activity | None = None  # of the leader, once another thread looks
         self._recording = False  # a forward with gradients has begun, and no step has ended since
         self._is_done = False  # its last step has ended, and nothing has begun since
-        self._profile = Profile(self._memory)
+        self._profile = BoundaryProfile(self._memory)
         self._forwards = Forwards(self._memory)
 
     # --- installed or not --------------------------------------------------------------------

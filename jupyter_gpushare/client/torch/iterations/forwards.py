@@ -15,7 +15,7 @@ STEPLESS_FORWARDS = 32  # as many without a candidate are inference without no_g
 RECENT_FORWARDS = 512
 
 
-class Memory(Protocol):
+class LiveBytes(Protocol):
     """The interface that counts the bytes of live tensors."""
 
     def live(self) -> int: ...
@@ -43,7 +43,7 @@ class Floor:
 class Forwards:
     """The outermost forwards with gradients since the last candidate for a boundary."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: LiveBytes) -> None:
         self._memory = memory
         self.forget()
 

@@ -26,7 +26,7 @@ class Measured(Protocol):
     def seconds_to_move(self) -> float: ...
 
 
-class Profile:
+class BoundaryProfile:
     """Chooses the candidate with the fewest bytes alive. Until then each step is a boundary.
 
     A step is preferred to a `zero_grad` with only slightly fewer bytes if that comes later than it

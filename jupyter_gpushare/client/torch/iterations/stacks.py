@@ -30,7 +30,7 @@ _WAITING = (
 )
 
 
-class Rest:
+class ClockRest:
     """Detects that a clock of processor time hardly advances."""
 
     def __init__(self, used: Callable[[], float]) -> None:
@@ -52,8 +52,8 @@ class Activity:
 
     def __init__(self, thread: int) -> None:
         self._thread = thread
-        self._rest = Rest(lambda: _processor_seconds(thread))
-        self._rest_of_all = Rest(time.process_time)
+        self._rest = ClockRest(lambda: _processor_seconds(thread))
+        self._rest_of_all = ClockRest(time.process_time)
 
     def may_compute(self, has_tensors: Callable[[], bool], may_move: Callable[[], bool]) -> bool:
         """Return whether the thread may compute in the iteration. `has_tensors` returns whether

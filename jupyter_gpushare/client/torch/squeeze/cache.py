@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from .files.page_file import BeyondQuota, PageFile, Place
+from .files.page_file import BeyondQuota, Extent, PageFile
 from .files.tier import Tier
-from .kinds import Event
-from .profile import Profile
+from .kinds import SaveEvent
+from .profile import NeedProfile
 from .recompute.entries import Body, Entry, Reference
 
 AHEAD = 3  # entries that may be on their way back at one time
@@ -31,7 +31,7 @@ PERIOD = 64  # iterations after which recipes are tried again
 class Cache:
     """The entries of one process. A budget of infinity moves nothing."""
 
-    def __init__(self, tier: Tier, profile: Profile, tell: Callable[[str], None]) -> None:
+    def __init__(self, tier: Tier, profile: NeedProfile, tell: Callable[[str], None]) -> None:
         self._tier, self._profile, self._tell = tier, profile, tell
         self.lock = threading.RLock()
         self.budget = math.inf
@@ -213,7 +213,7 @@ class Cache:
 
     # --- the budget --------------------------------------------------------------------------
 
-    def fit(self, event: Event, size: int, spared: Entry | None = None) -> None:
+    def fit(self, event: SaveEvent, size: int, spared: Entry | None = None) -> None:
         """Let other entries leave until what follows the event of `size` bytes fits into the
         budget."""
         if self.budget != math.inf:
@@ -281,7 +281,7 @@ class Cache:
                 if entry is not None and entry.filed.place is None and self.budget != math.inf:
                     self._begin_to_write(entry)
 
-    def _take(self, size: int) -> tuple[PageFile, Place]:
+    def _take(self, size: int) -> tuple[PageFile, Extent]:
         self.collect()
         return self._tier.take(size)
 
@@ -314,7 +314,7 @@ class Cache:
                 arriving += 1
 
     def _need_of(self, entry: Entry) -> int:
-        need = self._profile.need(Event(False, entry.ordinal), entry.nbytes)
+        need = self._profile.need(SaveEvent(False, entry.ordinal), entry.nbytes)
         return self._profile.most if need is None else need
 
     def _begin_to_read(self, entry: Entry) -> None:

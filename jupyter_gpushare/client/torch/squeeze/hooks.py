@@ -17,10 +17,10 @@ from . import aside
 from .aside import top_hooks, top_mode, unseen
 from .cache import Cache
 from .gradients import Gradients
-from .kinds import Event
-from .profile import Profile
+from .kinds import SaveEvent
+from .profile import NeedProfile
 from .recompute.entries import Entry, Handle, Plain, Reference, is_exposed, is_plain
-from .recompute.recorder import Recorder
+from .recompute.recorder import RecipeRecorder
 
 LEAST = 16 << 10  # bytes; a smaller storage stays
 Packed = Handle | Plain
@@ -35,9 +35,9 @@ _RUNS_BACKWARD = torch.autograd.graph._engine_run_backward.__code__
 class Hooks:
     """The hooks of one process. `begin` and `end` are called by the thread of the iteration."""
 
-    def __init__(self, cache: Cache, profile: Profile, gradients: Gradients) -> None:
+    def __init__(self, cache: Cache, profile: NeedProfile, gradients: Gradients) -> None:
         self._cache, self._profile, self._gradients = cache, profile, gradients
-        self._recorder = Recorder(cache)
+        self._recorder = RecipeRecorder(cache)
         self._patches = Patches()
         self._for_user: set[int] = set()  # storages that functions of the user save, by address
 
@@ -159,7 +159,7 @@ class Hooks:
         entry = self._cache.find(storage, version) or self._add(storage, version)
         assert entry.body is not None
         handle = Handle(entry, entry.body, tensor)
-        event = Event(True, entry.ordinal, entry.saved)
+        event = SaveEvent(True, entry.ordinal, entry.saved)
         entry.saved += 1
         self._cache.write_behind()
         self._cache.fit(event, entry.nbytes)
@@ -196,13 +196,13 @@ class Hooks:
         self._profile.close()
         self._cache.bring(entry)
         tensor = handle.value()
-        event = Event(False, entry.ordinal)
+        event = SaveEvent(False, entry.ordinal)
         self._cache.fit(event, entry.nbytes, entry)
         self._cache.read_ahead(entry)
         self._open(event, entry)
         return tensor
 
-    def _open(self, event: Event, entry: Entry) -> None:
+    def _open(self, event: SaveEvent, entry: Entry) -> None:
         self._profile.open(event, entry.nbytes)
         if self._profile.tape is not None:
             recipe = (

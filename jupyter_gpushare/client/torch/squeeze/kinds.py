@@ -10,7 +10,7 @@ RECENT = 3  # iterations of a kind whose needs count; the first one of a trainin
 REMEMBERED = 12  # iterations of all kinds
 
 
-class Event(NamedTuple):
+class SaveEvent(NamedTuple):
     """Autograd saves a tensor of an entry (`is_saved`), or takes it back."""
 
     is_saved: bool
@@ -23,10 +23,10 @@ class Needs:
 
     def __init__(self) -> None:
         self.sizes: list[int] = []  # of its entries, in bytes
-        self.most: dict[Event, float] = {}  # of each event, as multiples of its entry's size
+        self.most: dict[SaveEvent, float] = {}  # of each event, as multiples of its entry's size
         self.floor = 0  # bytes that were needed although all that may leave had left
 
-    def note(self, event: Event, need: float) -> None:
+    def note(self, event: SaveEvent, need: float) -> None:
         if need >= self.most.get(event, 0.0):
             self.most[event] = need
 
@@ -95,7 +95,7 @@ class Kinds:
                 return self._choose()
         return None
 
-    def need(self, event: Event) -> float | None:
+    def need(self, event: SaveEvent) -> float | None:
         """Return the most that the event has needed; None if it is not known."""
         known = [one.most[event] for one in (self.open, *self._chosen) if event in one.most]
         return max(known, default=None)

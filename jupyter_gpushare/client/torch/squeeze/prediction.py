@@ -13,7 +13,7 @@ HOLES = 1.05  # a lane's size over the bytes that are alive in it
 HOOK_SECONDS = 2e-5  # that the hooks take for an event in which nothing moves
 
 
-class Step(NamedTuple):
+class TapeStep(NamedTuple):
     """An event of the recorded iteration. Sizes are bytes.
 
     `used` is what the iteration has then, and `need` the most beside it until the next event. An
@@ -51,7 +51,7 @@ class _Replay:
         self.seconds = 0.0
         self.floor = 0  # the most that was needed although all that may leave had left
 
-    def play(self, step: Step) -> None:
+    def play(self, step: TapeStep) -> None:
         if step.kind == "end":
             return self._end(step.ordinal)
         if step.kind == "save":
@@ -68,14 +68,14 @@ class _Replay:
         if used > self._limit:
             self.floor = max(self.floor, used)
 
-    def _save(self, step: Step) -> None:
+    def _save(self, step: TapeStep) -> None:
         if step.ordinal not in self._sizes:
             self._sizes[step.ordinal] = step.size
             insort(self._here, step.ordinal)
             if step.seconds is not None and step.seconds < 2 * step.size * self._pace:
                 self._recipes[step.ordinal] = step.seconds
 
-    def _bring(self, step: Step) -> None:
+    def _bring(self, step: TapeStep) -> None:
         size, seconds = self._sizes[step.ordinal], self._recipes.get(step.ordinal)
         if seconds is not None:
             self._fit(step.used + step.beside, {*step.held})
@@ -108,7 +108,7 @@ class _Replay:
             self._absent -= size
 
 
-def foretell(tape: Sequence[Step], budget: float, pace: float) -> Cost:
+def foretell(tape: Sequence[TapeStep], budget: float, pace: float) -> Cost:
     """Return the cost of an iteration within `budget` bytes, or within the least that is possible
     where that is more. `pace` is that of the slower tier in seconds per byte."""
     replay = _Replay(budget, pace)
@@ -119,7 +119,7 @@ def foretell(tape: Sequence[Step], budget: float, pace: float) -> Cost:
     return Cost(replay.peak, replay.seconds)
 
 
-def options_of(tape: Sequence[Step], seconds: float, pace: float) -> tuple[SqueezeOption, ...]:
+def options_of(tape: Sequence[TapeStep], seconds: float, pace: float) -> tuple[SqueezeOption, ...]:
     """Return how far an iteration of that many seconds can be squeezed, from the largest option to
     the floor: the peak of each is less, and the slowdown more, than of the one before it."""
     most, least = foretell(tape, float("inf"), pace).peak, foretell(tape, 0, pace).peak

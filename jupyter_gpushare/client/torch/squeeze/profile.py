@@ -7,8 +7,8 @@ from threading import get_ident
 from typing import Any, Protocol
 
 from .gradients import Gradients
-from .kinds import Event, Kinds
-from .prediction import Step
+from .kinds import Kinds, SaveEvent
+from .prediction import TapeStep
 
 
 class Counter(Protocol):
@@ -20,7 +20,7 @@ class Counter(Protocol):
         """Return live and peak bytes; the next peak of marks starts here."""
 
 
-class Profile:
+class NeedProfile:
     """Measures one iteration after the other. All sizes are bytes above what was alive when the
     iteration began, without the gradients that it has made."""
 
@@ -33,11 +33,11 @@ class Profile:
         self.kinds.begin()
         self._counter.mark()
         self._base = self._counter.live()
-        self._open: Step | None = None
-        self._event = Event(True, 0)  # the one that is open
+        self._open: TapeStep | None = None
+        self._event = SaveEvent(True, 0)  # the one that is open
         self._live = self._made_before = 0  # bytes when it opened
         self._made = 0  # bytes of gradients at the latest event: autograd makes them in between
-        self.tape: list[Step] | None = None  # of the iteration, while it is recorded
+        self.tape: list[TapeStep] | None = None  # of the iteration, while it is recorded
         self.most = 0  # that any event has needed in this iteration
         self.backward_thread = 0  # which writes gradients without the GIL, and may read them
 
@@ -45,27 +45,27 @@ class Profile:
         """Return the bytes that the iteration has now."""
         return self._counter.live() - self._base - self._made
 
-    def need(self, event: Event, size: int) -> int | None:
+    def need(self, event: SaveEvent, size: int) -> int | None:
         """Return the most bytes that will be needed between that event and the next one, beside
         what is there; None if no recent iteration of this kind had it. Shapes vary together, so
         needs are kept as multiples of the entry's `size`."""
         known = self.kinds.need(event)
         return None if known is None else int(known * size)
 
-    def open(self, event: Event, size: int) -> None:
+    def open(self, event: SaveEvent, size: int) -> None:
         """Measure what is needed from now on, after that event of an entry of `size` bytes."""
         self._live, _ = self._counter.mark()
         self._made_before = self._made
         used = self._live - self._base - self._made_before
         self._event, kind = event, "save" if event.is_saved else "take"
-        self._open = Step(kind, event.ordinal, size, used)
+        self._open = TapeStep(kind, event.ordinal, size, used)
 
     def record(self, ended: deque[int], **known: Any) -> None:
         """Add to the record of the open event what is `known` of it, by the names of Step; before
         it autograd has let the entries go that have `ended`."""
         assert self.tape is not None
         while ended:
-            self.tape.append(Step("end", ended.popleft()))
+            self.tape.append(TapeStep("end", ended.popleft()))
         if self._open is not None:
             self._open = self._open._replace(**known)
 

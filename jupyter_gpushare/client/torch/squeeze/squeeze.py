@@ -21,8 +21,8 @@ from .cache import Cache
 from .files.tier import Tier
 from .gradients import Gradients
 from .hooks import Hooks
-from .prediction import Step, options_of
-from .profile import Counter, Profile
+from .prediction import TapeStep, options_of
+from .profile import Counter, NeedProfile
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +45,7 @@ GROWTH = 1.01  # of the budget, after an iteration that has fit
 class Record(NamedTuple):
     """An iteration that was left as it is, from which the options are learned."""
 
-    tape: list[Step]
+    tape: list[TapeStep]
     seconds: float
     ephemeral: int  # bytes that it needed
 
@@ -69,7 +69,7 @@ class Squeeze:
         self.granted = 0  # bytes; 0: the broker leaves the iterations as they are
         self._backwards = Backwards()
         self._gradients = Gradients(self._backwards)
-        self.profile = Profile(counter, self._gradients)
+        self.profile = NeedProfile(counter, self._gradients)
         self.tier = Tier(page_directory, quotas)
         self.cache = Cache(self.tier, self.profile, self._fail)
         self._hooks = Hooks(self.cache, self.profile, self._gradients)
@@ -81,7 +81,7 @@ class Squeeze:
         self._has_failed = False
         self._options: tuple[SqueezeOption, ...] = ()  # the old ones, until new ones are learned
         self._is_learned = False
-        self._tape: list[Step] | None = None  # of the iteration that has just ended
+        self._tape: list[TapeStep] | None = None  # of the iteration that has just ended
         self._seconds = 0.0  # that it took
         self._best: Record | None = None  # from which the options are not learned yet
         self._recorded = 0  # iterations since they were learned

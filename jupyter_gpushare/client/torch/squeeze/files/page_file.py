@@ -28,7 +28,7 @@ class BeyondQuota(OSError):
     """The files would become larger than a setting allows."""
 
 
-class Place(NamedTuple):
+class Extent(NamedTuple):
     """A part of the file, in bytes."""
 
     begin: int
@@ -39,13 +39,13 @@ class Places:
     """The parts of a file that are in use, by best fit."""
 
     def __init__(self) -> None:
-        self._free: list[Place] = []
+        self._free: list[Extent] = []
         self._end = 0
         self.used = 0  # bytes
 
     def take(
         self, size: int, may_grow: Callable[[int, int], None] = lambda size, end: None
-    ) -> Place:
+    ) -> Extent:
         """Return a free part. `may_grow` is called before the file grows by `size` bytes to `end`,
         and raises where it must not."""
         size = -(-size // PAGE) * PAGE
@@ -54,14 +54,14 @@ class Places:
             may_grow(size, self._end + size)
             begin, self._end = self._end, self._end + size
             self.used += size
-            return Place(begin, size)
+            return Extent(begin, size)
         self.used += size
         self._free.remove(fit)
         if fit.size > size:
-            self._free.append(Place(fit.begin + size, fit.size - size))
-        return Place(fit.begin, size)
+            self._free.append(Extent(fit.begin + size, fit.size - size))
+        return Extent(fit.begin, size)
 
-    def give(self, place: Place) -> None:
+    def give(self, place: Extent) -> None:
         """Free a place, and join it with its free neighbours."""
         self.used -= place.size
         begin, end = place.begin, place.begin + place.size
@@ -73,7 +73,7 @@ class Places:
             else:
                 continue
             self._free.remove(other)
-        self._free.append(Place(begin, end - begin))
+        self._free.append(Extent(begin, end - begin))
 
 
 class PageFile:
@@ -86,7 +86,7 @@ class PageFile:
         self._file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115
         self._places, self._quotas = Places(), quotas
         self._share = SharedQuota(directory, quotas.all) if quotas.all else None
-        self._left: deque[tuple[Place, Future[None] | None]] = deque()
+        self._left: deque[tuple[Extent, Future[None] | None]] = deque()
 
     @property
     def used(self) -> int:
@@ -94,7 +94,7 @@ class PageFile:
         self._collect()
         return self._places.used
 
-    def take(self, size: int) -> Place:
+    def take(self, size: int) -> Extent:
         """Return a free place. Raises OSError if the disk would be left with too little room, and
         BeyondQuota."""
         self._collect()
@@ -111,7 +111,7 @@ class PageFile:
         if self._share is not None and not self._share.grow_to(end):
             raise BeyondQuota(f"all_page_files_bytes allows all notebooks {format.size(all)}")
 
-    def leave(self, place: Place, transfer: Future[None] | None) -> None:
+    def leave(self, place: Extent, transfer: Future[None] | None) -> None:
         """Free a place once its transfer is over. It may be called at any moment, also while
         another function of this object runs."""
         self._left.append((place, transfer))
@@ -124,13 +124,13 @@ class PageFile:
             else:
                 self._left.append((place, transfer))
 
-    def write(self, place: Place, storage: torch.UntypedStorage) -> None:
+    def write(self, place: Extent, storage: torch.UntypedStorage) -> None:
         data, at = _bytes_of(storage), place.begin
         while data:
             done = os.pwrite(self._file.fileno(), data, at)
             data, at = data[done:], at + done
 
-    def read(self, place: Place, storage: torch.UntypedStorage) -> None:
+    def read(self, place: Extent, storage: torch.UntypedStorage) -> None:
         data, at = _bytes_of(storage), place.begin
         while data:
             done = os.preadv(self._file.fileno(), [data], at)

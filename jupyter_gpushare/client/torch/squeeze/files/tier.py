@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 
 from ....session.memory import PageQuotas
-from .page_file import PageFile, Place
+from .page_file import Extent, PageFile
 
 FIRST_RATE = 1e9  # bytes per second each way, until transfers have been measured
 WEIGHT = 0.2  # of the latest transfer in the measured rate
@@ -45,31 +45,31 @@ class Tier:
     def used(self) -> int:
         return 0 if self._made is None else self._made.used
 
-    def take(self, size: int) -> tuple[PageFile, Place]:
+    def take(self, size: int) -> tuple[PageFile, Extent]:
         """Return a free place of that many bytes. Raises OSError."""
         if self._made is None:
             self._made = PageFile(self._directory(), self._quotas)
         return self._made, self._made.take(size)
 
-    def write(self, file: PageFile, place: Place, storage: torch.UntypedStorage) -> None:
+    def write(self, file: PageFile, place: Extent, storage: torch.UntypedStorage) -> None:
         begin = time.perf_counter()
         file.write(place, storage)
         self.written += storage.nbytes()
         self._time(storage.nbytes(), time.perf_counter() - begin)
 
-    def read(self, file: PageFile, place: Place, storage: torch.UntypedStorage) -> None:
+    def read(self, file: PageFile, place: Extent, storage: torch.UntypedStorage) -> None:
         begin = time.perf_counter()
         file.read(place, storage)
         self.read_bytes += storage.nbytes()
         self._time(storage.nbytes(), time.perf_counter() - begin)
 
     def write_behind(
-        self, file: PageFile, place: Place, storage: torch.UntypedStorage
+        self, file: PageFile, place: Extent, storage: torch.UntypedStorage
     ) -> Future[None]:
         return self._writer.submit(self.write, file, place, storage)
 
     def read_ahead(
-        self, file: PageFile, place: Place, storage: torch.UntypedStorage
+        self, file: PageFile, place: Extent, storage: torch.UntypedStorage
     ) -> Future[None]:
         return self._reader.submit(self.read, file, place, storage)
 

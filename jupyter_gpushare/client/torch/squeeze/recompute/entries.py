@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...storages.exports import has_known_address, is_exported
-from ..files.page_file import PageFile, Place
+from ..files.page_file import Extent, PageFile
 from .geometry import Geometry, geometry_of, within
 
 if TYPE_CHECKING:
-    from .recipes import Node
+    from .recipes import RecipeNode
 
 _count_modes: Any = getattr(torch._C, "_len_torch_dispatch_stack", None)  # looked up once
 CHANGED = (
@@ -112,7 +112,7 @@ class Filed:
 
     def __init__(self) -> None:
         self.file: PageFile | None = None
-        self.place: Place | None = None
+        self.place: Extent | None = None
         self.leaving: Future[None] | None = None
         self.arriving: Future[None] | None = None
 
@@ -143,7 +143,7 @@ class Entry:
         self.body: Body | None = Body(storage, is_whole=False)
         self.nbytes: int = storage.nbytes()
         self.version, self.ordinal = version, ordinal
-        self.node: Node | None = None  # its recipe
+        self.node: RecipeNode | None = None  # its recipe
         self.is_open = False
         self.is_unused = False  # in an iteration after its own
         self.saved = 0  # times, by autograd

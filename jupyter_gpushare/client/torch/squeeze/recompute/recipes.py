@@ -85,7 +85,7 @@ class Saved:
 class Made:
     """An input that is itself the output of a recipe."""
 
-    node: Node
+    node: RecipeNode
     geometry: Geometry
 
     @property
@@ -126,7 +126,7 @@ class Call:
     def __init__(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         self._function, self._args, self._kwargs = function, args, kwargs
         self._arithmetic = arithmetic()
-        self.nodes: list[Callable[[], Node | None]] = []
+        self.nodes: list[Callable[[], RecipeNode | None]] = []
         self.seconds = 0.0  # that the operation took
         self.made = 0  # bytes of its outputs
 
@@ -150,7 +150,7 @@ class Call:
         return list(made) if isinstance(made, tuple | list) else [made]
 
 
-class Node:
+class RecipeNode:
     """The recipe of one output of a call. `version` is that of the output; `beside` are the most
     bytes that it takes to make it."""
 

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from ...storages.tensors import storage_of
 from .entries import Entry, is_exposed, is_plain
 from .geometry import geometry_of, over
-from .recipes import DEEPEST, Call, Copied, Made, Node, Saved, Source
+from .recipes import DEEPEST, Call, Copied, Made, RecipeNode, Saved, Source
 
 aten = torch.ops.aten
 TINY = 4 << 10  # bytes; an output as small as that has no recipe
@@ -55,7 +55,7 @@ def _in_place() -> dict[Any, Any]:
 IN_PLACE = _in_place()
 
 
-class Saves(Protocol):
+class SavedTensors(Protocol):
     """The interface that knows what autograd has saved."""
 
     def find(self, storage: torch.UntypedStorage, version: int) -> Entry | None: ...
@@ -64,17 +64,17 @@ class Saves(Protocol):
         """The bytes of the storage change."""
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[misc]  # untyped
+class RecipeRecorder(TorchDispatchMode):  # type: ignore[misc]  # untyped
     """Active in an outermost forward, on top of no other mode."""
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
         return True  # a compiled module inside stays compiled
 
-    def __init__(self, saves: Saves) -> None:
+    def __init__(self, saves: SavedTensors) -> None:
         super().__init__()
         self._saves = saves
-        self._nodes: dict[int, Node] = {}  # by the address of the output's storage
+        self._nodes: dict[int, RecipeNode] = {}  # by the address of the output's storage
 
     def forget(self) -> None:
         """Note nothing more of these storages, since user code runs without the recorder."""
@@ -85,7 +85,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # untyped
         if (node := self._nodes.pop(address, None)) is not None:
             node.forget_address()
 
-    def node_of(self, storage: torch.UntypedStorage, version: int) -> Node | None:
+    def node_of(self, storage: torch.UntypedStorage, version: int) -> RecipeNode | None:
         node = self._nodes.get(storage._cdata)
         return node if node is not None and node.is_of(storage, version) else None
 
@@ -159,11 +159,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # untyped
             node = None
             if isinstance(output, torch.Tensor) and _may_have_recipe(output):
                 version = output._version + is_in_place  # autograd counts it up after the operation
-                node = Node(call, index, output, version)
+                node = RecipeNode(call, index, output, version)
                 self._remember(node, output.untyped_storage()._cdata)
             call.nodes.append(weakref.ref(node) if node is not None else _none)
 
-    def _remember(self, node: Node, address: int) -> None:
+    def _remember(self, node: RecipeNode, address: int) -> None:
         self._forget(address)
         self._nodes[address] = node
 
