@@ -56,7 +56,7 @@ def measure(pair: str) -> Iterator[Figure]:
             for name, lanes in rotated(number):
                 times[name] = seconds(client, started, lanes, iterations)
                 if name == "auto":
-                    found.append(client.look().devices[0].probation)
+                    found.append(client.look().devices[0].finding_sentence)
             rounds.append(times)
             print(pair, {name: round(time, 2) for name, time in times.items()}, found[-1])
 

@@ -107,7 +107,7 @@ def test_empty_columns_are_left_out() -> None:
 def test_unmanaged_memory_is_shown_where_there_is_some() -> None:
     snapshot = snapshot_of(IDLE)
     assert "nmanaged" not in text_of(snapshot) + overview.bars_html(snapshot)
-    device = replace(snapshot.devices[0], foreign_bytes=3 * GIB, free_bytes=2 * GIB)
+    device = replace(snapshot.devices[0], unmanaged_bytes=3 * GIB, free_bytes=2 * GIB)
     snapshot = replace(snapshot, devices=[device])
     assert "Unmanaged" in text_of(snapshot)
     assert "3.0 GiB unmanaged memory" in overview.bars_html(snapshot)

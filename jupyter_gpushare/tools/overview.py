@@ -155,11 +155,11 @@ def at_once(device: DeviceView) -> str:
     lanes = {1: "one lane"}.get(len(device.lanes), f"{len(device.lanes)} lanes")
     if device.running_lanes:
         return f"{lanes}, {device.running_lanes} at once"
-    return "; ".join(filter(None, [f"{lanes}, auto", device.probation]))
+    return "; ".join(filter(None, [f"{lanes}, auto", device.finding_sentence]))
 
 
 def _unmanaged(device: DeviceView) -> str:
-    return size(device.foreign_bytes) if device.foreign_bytes else ""
+    return size(device.unmanaged_bytes) if device.unmanaged_bytes else ""
 
 
 DEVICE_COLUMNS = (
@@ -302,7 +302,7 @@ def _bar_html(device: DeviceView) -> str:
     parts = [
         ("persistent", device.persistent_bytes, LABELS["persistent"]),
         ("lane", lane_bytes(device), "in lanes"),
-        ("unmanaged", device.foreign_bytes, LABELS["unmanaged"]),
+        ("unmanaged", device.unmanaged_bytes, LABELS["unmanaged"]),
         ("free", device.free_bytes, "free"),
     ]
     shown = [

@@ -42,7 +42,7 @@ class SessionView(msgspec.Struct, frozen=True):
     ephemeral_bytes: int
     measured: bool
     lane: int | None
-    position: int | None = msgspec.field(name="place")
+    position: int | None
     waiting_seconds: float | None
     expected_wait_seconds: float | None
     reason: str
@@ -91,7 +91,7 @@ class Intervention(msgspec.Struct, frozen=True):
     """
 
     session: str
-    action: str = msgspec.field(name="deed")  # the key that `status --json` and events have
+    action: str
     sentence: str
 
 
@@ -133,20 +133,20 @@ class UserView(msgspec.Struct, frozen=True):
 
 
 class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
-    """One device. `foreign_bytes` is unmanaged memory, of processes that are no sessions.
+    """One device. `unmanaged_bytes` is unmanaged memory, of processes that are no sessions.
 
     `turns` are those of the last minute, oldest first, `users` those who had turns in the last
     hour. `finding` is the result of the concurrency tuner, the gain of several lanes at once, if
-    that is known; `probation` is its sentence, empty on its way from the broker.
+    that is known; `finding_sentence` is its sentence, empty on its way from the broker.
     """
 
     name: str
     capacity_bytes: int
     persistent_bytes: int
     free_bytes: int
-    foreign_bytes: int = 0
+    unmanaged_bytes: int = 0
     running_lanes: int
-    probation: str = ""
+    finding_sentence: str = ""
     lanes: list[LaneView]
     sessions: list[SessionView]
     resting: list[RestingView] = msgspec.field(default_factory=list)
@@ -257,7 +257,7 @@ def _device_in_words(
     finding = [] if device.finding is None else [device.finding]
     return replace(
         device,
-        probation=device.probation or sentence(finding, name),
+        finding_sentence=device.finding_sentence or sentence(finding, name),
         sessions=[_session_in_words(view, name, causes) for view in device.sessions],
         resting=[replace(view, name=name(view.id)) for view in device.resting],
     )

@@ -188,9 +188,9 @@ export function sign(notebook: Notebook): string {
     paged_out: '↓',
     resting: '☾'
   };
-  return rests(notebook) || notebook.place === null
+  return rests(notebook) || notebook.position === null
     ? (signs[stateOf(notebook)] ?? '○')
-    : String(notebook.place);
+    : String(notebook.position);
 }
 
 /**
@@ -444,7 +444,7 @@ function markAndWords(
     return ['▶', trans.__('takes turns')];
   }
   if (!rests(notebook) && waits(notebook)) {
-    return ['◔', trans.__('queue position %1', notebook.place!)];
+    return ['◔', trans.__('queue position %1', notebook.position!)];
   }
   return [
     sign(notebook),

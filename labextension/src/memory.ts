@@ -31,8 +31,8 @@ export function memoryMap(device: IDeviceView, viewModel: IViewModel): INode {
       },
       ...resident(device).map(session => kept(session, span, viewModel)),
       ...device.lanes.map(lane => laneOf(lane, device, span, viewModel)),
-      part('unmanaged', 'unmanaged', device.foreign_bytes ?? 0, span, {
-        title: `${title(labels(trans).unmanaged)}: ${bytes(device.foreign_bytes ?? 0)}`
+      part('unmanaged', 'unmanaged', device.unmanaged_bytes ?? 0, span, {
+        title: `${title(labels(trans).unmanaged)}: ${bytes(device.unmanaged_bytes ?? 0)}`
       }),
       div('span', 'free', {
         key: 'free',
@@ -203,7 +203,7 @@ function rows(
       lanes,
       trans._n('in %1 lane', 'in %1 lanes', device.lanes.length)
     ],
-    ['unmanaged', device.foreign_bytes ?? 0, labels(trans).unmanaged],
+    ['unmanaged', device.unmanaged_bytes ?? 0, labels(trans).unmanaged],
     ['free', device.free_bytes, trans.__('free')],
     ['onDisk', paged(device), trans.__('on disk')]
   ];

@@ -156,7 +156,7 @@ function present(session: ISessionView, viewModel: IViewModel): IRow {
     sign: sign(session),
     state,
     label: waits(session)
-      ? viewModel.trans.__('queue position %1', session.place!)
+      ? viewModel.trans.__('queue position %1', session.position!)
       : state,
     since: since(session, viewModel),
     expected: expectedShort(session, viewModel.trans),

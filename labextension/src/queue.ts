@@ -40,14 +40,14 @@ export function runs(session: ISessionView): boolean {
  * A session with a queue position waits, for a turn or for memory to come back.
  */
 export function waits(session: ISessionView): boolean {
-  return session.place !== null;
+  return session.position !== null;
 }
 
 /** Those that run, then the queue by its positions, then the others by name. */
 export function inOrder(sessions: ISessionView[]): ISessionView[] {
   return [...sessions].sort(
     (a, b) =>
-      rank(a) - rank(b) || (a.place ?? 0) - (b.place ?? 0) || compareNames(a, b)
+      rank(a) - rank(b) || (a.position ?? 0) - (b.position ?? 0) || compareNames(a, b)
   );
 }
 

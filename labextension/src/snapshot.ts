@@ -36,9 +36,9 @@ export interface IDeviceView {
   capacity_bytes: number;
   persistent_bytes: number;
   free_bytes: number;
-  foreign_bytes: number;
+  unmanaged_bytes: number;
   running_lanes: number;
-  probation: string;
+  finding_sentence: string;
   lanes: ILaneView[];
   sessions: ISessionView[];
   resting: IRestingView[];
@@ -62,7 +62,7 @@ export interface IGroupView {
 
 export interface IIntervention {
   session: string;
-  deed: string;
+  action: string;
   sentence: string;
 }
 
@@ -162,7 +162,7 @@ export interface ISessionView {
   ephemeral_bytes: number;
   measured: boolean;
   lane: number | null;
-  place: number | null;
+  position: number | null;
   waiting_seconds: number | null;
   expected_wait_seconds: number | null;
   reason: string;

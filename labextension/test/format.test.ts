@@ -64,7 +64,7 @@ describe('lasting', () => {
 
 describe('inOrder', () => {
   it('puts those that run first, then the queue by position, then the others', () => {
-    const second = session({ id: 'c', state: 'waiting', place: 2 });
+    const second = session({ id: 'c', state: 'waiting', position: 2 });
     const idle = session({ id: 'd' });
     const ids = inOrder([idle, second, waiting, running]).map(({ id }) => id);
     expect(ids).toEqual(['a', 'b', 'c', 'd']);
@@ -110,7 +110,7 @@ describe('inThreeWords', () => {
     const texts = [
       of({ state: 'running' }),
       of({ state: 'overdue' }),
-      of({ state: 'waiting', place: 2 }),
+      of({ state: 'waiting', position: 2 }),
       of({ state: 'throttled' }),
       of({ state: 'paused' }),
       of({ state: 'paged_out' }),

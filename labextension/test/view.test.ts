@@ -26,7 +26,7 @@ const many = (count: number) => [
       id: `w${index}`,
       name: `n${index}.ipynb`,
       state: 'waiting',
-      place: index + 1,
+      position: index + 1,
       waiting_seconds: 1
     })
   )
@@ -109,9 +109,9 @@ describe('quick turns', () => {
     snapshotOf(
       device(
         [
-          session({ ...running, state, place: state === 'waiting' ? 1 : null }),
+          session({ ...running, state, position: state === 'waiting' ? 1 : null }),
           state === 'waiting'
-            ? session({ ...waiting, state: 'running', place: null })
+            ? session({ ...waiting, state: 'running', position: null })
             : waiting
         ],
         {
@@ -137,7 +137,7 @@ describe('quick turns', () => {
 
   it('go on while one of those that take them loads a batch', () => {
     const groups = (ended: number, busy: boolean) => {
-      const loading = session({ ...waiting, state: 'idle', place: null, busy });
+      const loading = session({ ...waiting, state: 'idle', position: null, busy });
       const turns = [
         turn({ began: 1, ended: null, held: 0.4 }),
         turn({ session: 'b', began: ended + 1, ended, held: 0.4 })
@@ -176,7 +176,7 @@ describe('quick turns', () => {
         session({
           id: `${index}`,
           state: index === at ? 'running' : 'waiting',
-          place: index === at ? null : (count + index - at) % count
+          position: index === at ? null : (count + index - at) % count
         })
       );
       const turns = Array.from({ length: 2 * count }, (_, back) =>
@@ -213,7 +213,7 @@ describe('quick turns', () => {
         id,
         name: `${id}.ipynb`,
         state: id === 'c' ? 'running' : 'waiting',
-        place: id === 'c' ? null : index + 1,
+        position: id === 'c' ? null : index + 1,
         waiting_seconds: id === 'c' ? null : 0.1
       })
     );
@@ -273,7 +273,7 @@ describe('quick turns', () => {
         name: `${id}.ipynb`,
         lane: index < 2 ? 1 : 2,
         state: index % 2 ? 'waiting' : 'running',
-        place: index % 2 ? 1 : null,
+        position: index % 2 ? 1 : null,
         waiting_seconds: index % 2 ? 0.1 : null
       })
     );
@@ -306,7 +306,7 @@ describe('quick turns', () => {
       id: 'c',
       name: 'carol.ipynb',
       state: 'waiting',
-      place: 2,
+      position: 2,
       waiting_seconds: 9,
       expected_wait_seconds: null
     });
@@ -356,7 +356,7 @@ describe('the memory map', () => {
   it('shows only its beginning where little is used, and says so', () => {
     const little = device([running], {
       persistent_bytes: 2 ** 30,
-      foreign_bytes: 0,
+      unmanaged_bytes: 0,
       free_bytes: 15 * 2 ** 30 - 2 ** 20,
       lanes: [
         {
@@ -516,7 +516,7 @@ describe('the queue', () => {
   it('shows sessions that wait for memory to come back among those that wait', () => {
     const back = session({
       state: 'paged_out',
-      place: 1,
+      position: 1,
       waiting_seconds: 2,
       lane: null
     });
@@ -566,8 +566,8 @@ describe('the queue', () => {
 });
 
 describe('the order', () => {
-  const third = session({ ...waiting, id: 'c', name: 'a.ipynb', place: 3 });
-  const second = session({ ...waiting, id: 'd', name: 'z.ipynb', place: 2 });
+  const third = session({ ...waiting, id: 'c', name: 'a.ipynb', position: 3 });
+  const second = session({ ...waiting, id: 'd', name: 'z.ipynb', position: 2 });
   const signs = (where: string) => texts(`${where} .jp-GpuShare-sign`);
 
   it('is that of the queue positions, in the table as in the lanes', () => {
@@ -587,8 +587,8 @@ describe('the order', () => {
     const [first] = all('.jp-GpuShare-act button');
     show([
       running,
-      session({ ...waiting, place: 2 }),
-      session({ ...second, place: 1 })
+      session({ ...waiting, position: 2 }),
+      session({ ...second, position: 1 })
     ]);
     expect(signs('table')).toEqual(['▶', '1', '2']);
     const pressed = () =>
@@ -684,7 +684,7 @@ describe('idle notebooks', () => {
     snapshotOf(device([out], { resting: notebooks }));
   const cull = {
     session: 'r',
-    deed: 'cull',
+    action: 'cull',
     sentence: 'No cell has run for 3 h. Its kernel is to be shut down.'
   };
 
@@ -758,7 +758,7 @@ describe('a holder that hangs', () => {
   it('says that its cell is to be interrupted', () => {
     const sentence = 'So its cell is interrupted.';
     const late = session({ state: 'overdue', reason: 'overdue' });
-    const interventions = [{ session: 'a', deed: 'interrupt', sentence }];
+    const interventions = [{ session: 'a', action: 'interrupt', sentence }];
     const state = { ...snapshot(late, waiting), interventions };
     view.update({ state, receivedAt: 0 });
     expect(texts('.jp-mod-overdue .jp-GpuShare-reason')).toEqual([
@@ -986,7 +986,7 @@ describe('a wait that was cancelled', () => {
   const data = (there: boolean) => ({
     state: snapshot(
       running,
-      session({ ...waiting, place: null, state: 'idle' })
+      session({ ...waiting, position: null, state: 'idle' })
     ),
     receivedAt: 0,
     viewer: admin,
@@ -1151,7 +1151,7 @@ describe('when things are odd', () => {
     const older = JSON.parse(JSON.stringify(snapshot(running)));
     delete older.devices[0].turns;
     delete older.devices[0].users;
-    delete older.devices[0].foreign_bytes;
+    delete older.devices[0].unmanaged_bytes;
     delete older.devices[0].resting;
     delete older.interventions;
     delete older.devices[0].sessions[0].idle_step;

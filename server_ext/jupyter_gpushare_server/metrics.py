@@ -40,7 +40,7 @@ DEVICE_GAUGES: dict[str, tuple[str, Callable[[DeviceView], float]]] = {
     "free_bytes": ("Free memory.", lambda device: device.free_bytes),
     "unmanaged_bytes": (
         "Unmanaged memory, of programs that do not share.",
-        lambda device: device.foreign_bytes,
+        lambda device: device.unmanaged_bytes,
     ),
     "shared_lanes": (
         "Lanes that two notebooks use at once.",

@@ -254,4 +254,4 @@ def test_by_default_nothing_is_culled_and_holders_that_hang_are_only_shown() -> 
 def test_an_intervention_names_no_notebook() -> None:
     """All see it, and not all may see names."""
     names = {field.encode_name for field in msgspec.structs.fields(s.Intervention)}
-    assert names == {"session", "deed", "sentence"}
+    assert names == {"session", "action", "sentence"}

@@ -96,7 +96,7 @@ class Gpu:
     def unmanaged(self, now: float) -> int:
         self.service.pass_time(now)
         self.service.tick(now)
-        return self.service.snapshot(now).devices[0].foreign_bytes
+        return self.service.snapshot(now).devices[0].unmanaged_bytes
 
 
 OURS, OTHERS = 1, 77  # processes: notebooks of these tests all have 1

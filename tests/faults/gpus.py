@@ -122,7 +122,7 @@ def unmanaged_process(scene: Scene, trainings: Trainings, gpu: FakeGpus) -> floa
     """An admitted session stays; a newcomer waits."""
     ada, bob = both(trainings)
     gpu.say(CARD, f"process {STRANGER} {CAPACITY}")
-    assert comes(lambda: scene.look().devices[0].foreign_bytes > 0)
+    assert comes(lambda: scene.look().devices[0].unmanaged_bytes > 0)
     since = time.monotonic()
     ada.runs("iterate(1); session.leave()")
     scene.had_turn()

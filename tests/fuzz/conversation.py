@@ -286,7 +286,7 @@ class Broker:
         self.service.tick(CLOCK.now + 1)
         last = self.look()
         assert all(
-            device.free_bytes == device.capacity_bytes - device.foreign_bytes and not device.lanes
+            device.free_bytes == device.capacity_bytes - device.unmanaged_bytes and not device.lanes
             for device in last.devices
         )
         self.service.close(CLOCK.now)
@@ -301,14 +301,16 @@ def check_shown(device: DeviceView) -> None:
     assert lane_of == placed, device
     used = device.persistent_bytes + sum(lane.bytes for lane in device.lanes)
     assert used <= device.capacity_bytes, device
-    assert device.free_bytes == max(0, device.capacity_bytes - used - device.foreign_bytes), device
+    assert device.free_bytes == max(0, device.capacity_bytes - used - device.unmanaged_bytes), (
+        device
+    )
 
 
 def _of_clients(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot without what changes by looking: the number of looks, and the unmanaged
     memory of a GPU."""
     devices = [
-        msgspec.structs.replace(device, free_bytes=0, foreign_bytes=0)
+        msgspec.structs.replace(device, free_bytes=0, unmanaged_bytes=0)
         for device in snapshot.devices
     ]
     return msgspec.structs.replace(snapshot, sequence=0, devices=devices)

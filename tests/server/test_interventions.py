@@ -126,7 +126,7 @@ def waiter(join: Any) -> Callable[[], Awaitable[Client]]:
 
 async def are_done(interventions: list[dict[str, Any]], *kinds: str) -> None:
     """Wait until the server has done these to kernels, and no others."""
-    await asyncio.to_thread(until, lambda: [data["deed"] for data in interventions] == [*kinds])
+    await asyncio.to_thread(until, lambda: [data["action"] for data in interventions] == [*kinds])
 
 
 async def test_a_cell_that_hangs_is_interrupted_and_told_why(
@@ -142,7 +142,7 @@ async def test_a_cell_that_hangs_is_interrupted_and_told_why(
     said = [message["content"]["data"]["text/plain"] for message in heard if shows(message)]
     assert any(text.endswith("So its cell is interrupted.") for text in said), said
     await asyncio.to_thread(next_of, other, Grant)
-    assert [(data["deed"], data["kernel"]) for data in interventions] == [("interrupt", one.name)]
+    assert [(data["action"], data["kernel"]) for data in interventions] == [("interrupt", one.name)]
     printed = await one.run("print('hangs no more')", is_over)
     assert any(hangs(message) for message in printed)
 
@@ -176,6 +176,6 @@ async def test_an_idle_kernel_is_culled_and_others_are_not(
     await join("elsewhere", busy=False)
     rules("[idle]\ncull_after = 1")
     await are_done(interventions, "cull")
-    assert [(data["deed"], data["kernel"]) for data in interventions] == [("cull", idle.name)]
+    assert [(data["action"], data["kernel"]) for data in interventions] == [("cull", idle.name)]
     kernels = jp_serverapp.kernel_manager
     assert (idle.name in kernels, busy.name in kernels) == (False, True)

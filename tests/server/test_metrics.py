@@ -50,7 +50,7 @@ async def test_the_snapshot_is_at_metrics(scrape: Any, join: Any, shown: Any) ->
     assert samples["gpushare_capacity_bytes", "host"] == device.capacity_bytes
     assert samples["gpushare_persistent_bytes", "host"] == device.persistent_bytes
     assert samples["gpushare_free_bytes", "host"] == device.free_bytes
-    assert samples["gpushare_unmanaged_bytes", "host"] == device.foreign_bytes == 0
+    assert samples["gpushare_unmanaged_bytes", "host"] == device.unmanaged_bytes == 0
     assert samples["gpushare_lane_bytes", "host"] == sum(lane.bytes for lane in device.lanes)
     assert samples["gpushare_sessions", "host/running"] == 1
     assert samples["gpushare_sessions", "host/idle"] == 1

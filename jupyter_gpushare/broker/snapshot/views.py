@@ -78,7 +78,7 @@ def device_view(
         capacity_bytes=device_snapshot.capacity,
         persistent_bytes=device_snapshot.persistent,
         free_bytes=device_snapshot.free,
-        foreign_bytes=device_snapshot.unmanaged,
+        unmanaged_bytes=device_snapshot.unmanaged,
         running_lanes=device_snapshot.running_lanes,
         lanes=[
             LaneView(lane.id, lane.bytes, lane.holder, list(lane.members), lane.beside, lane.width)
