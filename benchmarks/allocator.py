@@ -43,7 +43,7 @@ class Run(NamedTuple):
 
 
 def build() -> None:
-    """Compile the program that replays traces; it takes seconds, so it is compiled anew
+    """Compile the program that replays traces; it takes seconds, so it is compiled again
     each time."""
     PROGRAM.parent.mkdir(exist_ok=True)
     subprocess.run([*COMPILER, *SOURCES, "-o", PROGRAM], check=True)

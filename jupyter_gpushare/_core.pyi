@@ -335,8 +335,8 @@ class GangRules:
 
     A gang whose attained service crosses one of the `thresholds` goes to the tail of the next
     queue; one that has waited `knob` times as long as it has run goes to the tail of the first one
-    (0: none does). The order is computed anew whenever a gang comes, ends or changes its queue, and
-    each `tick` seconds while one waits. The policy `gittins` takes the service that `known` former
+    (0: none does). The order is computed whenever a gang comes, ends or changes its queue, and each
+    `tick` seconds while one waits. The policy `gittins` takes the service that `known` former
     jobs took, infinite where one did not end, and looks a `quantum` of service ahead. Gangs with
     more skew than `consolidates` get as few hosts as can be. A gang computes `start` seconds after
     it first has its devices, and `resume` seconds after it has them again.
@@ -887,7 +887,7 @@ class CudaLane:
         """Return the bytes left of trimmed segments in the lane: alive, and not promoted."""
     @staticmethod
     def renew(storages: list[Any]) -> bool:
-        """Allocate these storages of PyTorch's anew, with what is in them. Return False, and change
+        """Allocate these storages of PyTorch's again, with their contents. Return False, and change
         nothing, if another thread may compute; `others_wait` tells. The GIL is kept meanwhile."""
     @staticmethod
     def promote() -> bool:

@@ -104,8 +104,8 @@ class Scheduler:
     def throttle(self, now: float, reasons: Mapping[str, Sequence[Reason]]) -> Decision:
         """Throttle these sessions and no others; `reasons` tells people why, by session id.
 
-        One that runs is asked to yield; one that waits is granted nothing, and begins to wait anew
-        once it is not throttled any more. Raises ValueError where there is no reason.
+        One that runs is asked to yield; one that waits is granted nothing, and requests again once
+        it is no longer throttled. Raises ValueError where there is no reason.
         """
     def set_shares(self, now: float, groups: dict[str, float], users: dict[str, float]) -> Decision:
         """Set the weights by name, in place of those before; a name that is absent has 1."""

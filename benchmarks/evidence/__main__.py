@@ -1,6 +1,6 @@
 """``make evidence``: docs/results/evidence.md and its plots, from the tables in tests/data alone.
 
-``python benchmarks/evidence --only compare`` makes that part anew and leaves all others.
+``python benchmarks/evidence --only compare`` rewrites that part and leaves all others.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def section(pool: Executor) -> Section:
         "Lanes under the concurrency tuner",
         [
             f"{SEEDS:,} pairs of notebooks with {ITERATIONS:,} iterations of 0.1 s, which keep the "
-            "device busy for 0.2 to 1 of the time, each drawn anew; one that computes costs the "
+            "device busy for 0.2 to 1 of the time, each drawn again; one that computes costs the "
             "other 0 to half of its speed. All three begin with no knowledge: one lane, two at "
             "once, and as many as `pack` finds to help. Median, 5th and 95th percentile.",
             table(

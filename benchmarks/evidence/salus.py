@@ -403,7 +403,7 @@ def sharing(pool: Executor) -> Section:
         "Fairness, and a deadlock",
         [
             f"{COMERS} users with one notebook each under `fair`, which come {APART:g} s apart and "
-            "whose iterations last 0.02 to 0.6 s, drawn anew for each of "
+            "whose iterations last 0.02 to 0.6 s, drawn again for each of "
             f"{SEEDS} seeds. Jain's index of the device time of the users that are there, in each "
             f"window of {WINDOW:g} s; turns have the default quarter of a second.",
             table(

@@ -70,7 +70,7 @@ void HandoffSlot::send(const Successor& successor) const {
 }
 
 std::optional<Turn> HandoffSlot::await(int connection, uint64_t number) const {
-  if (connection < 0) return std::nullopt;  // `poll` would ignore it, and wait for ever
+  if (connection < 0) return std::nullopt;  // `poll` would ignore it, and wait forever
   std::array<pollfd, 2> ends{{{connection, POLLIN, 0}, {socket_, POLLIN, 0}}};
   if (poll(ends.data(), ends.size(), -1) <= 0 || ends[0].revents != 0) return std::nullopt;
   return receive(number);

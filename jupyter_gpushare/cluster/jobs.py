@@ -43,7 +43,7 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a service has to know of a job after it was started anew. Times are Unix seconds."""
+    """All that a service has to know of a job after a restart. Times are Unix seconds."""
 
     id: str
     user: str
@@ -157,7 +157,7 @@ TABLE = (
             sentence=f"it exited with status {ending.failure}: {ending.said}".rstrip(": "),
         ),
     ),
-    OutcomeRow(  # without a new checkpoint it would do the same for ever
+    OutcomeRow(  # without a new checkpoint it would do the same forever
         lambda _, ending: ending.all_said(0, YIELDED) and (ending.was_asked or ending.has_saved),
         lambda job, ending: Outcome("yielded", "queued", 0 if ending.has_saved else job.losses),
     ),

@@ -1,7 +1,7 @@
 """The state of each job, in a SQLite database: each transition of a job is one transaction, and on
 disk before the service acts on it.
 
-States are kept, and not only events: to decide anew from events would come to something else after
+States are kept, and not only events: to decide again from events would come to something else after
 an upgrade. Everything here blocks.
 """
 

@@ -118,7 +118,7 @@ class ClusterService:
     def run_seconds(self, job: JobRecord) -> float:
         """Return for how long a job has computed on its GPUs, until the last look."""
         core = job.core if job.is_over else self._queues.of(job).progress(job.id)
-        return float(core.get("executed", 0.0))  # `run` begins anew with each promotion
+        return float(core.get("executed", 0.0))  # `run` restarts with each promotion
 
     def told(self, job: JobRecord) -> Progress | None:
         """Return what an active job has told, by the last step."""

@@ -144,8 +144,8 @@ def _cell(turns: _Turns, before: float) -> Cell:
 
 
 def _demand(persistent: int, ephemeral: int, squeezed: Mapping[int, float]) -> Demand:
-    """A notebook can be squeezed as it was in the record. Demands are learned anew there, so a size
-    that took more time than a smaller one is left out."""
+    """A notebook can be squeezed as it was in the record. Demands are learned again there, so a
+    size that took more time than a smaller one is left out."""
     options: list[SqueezeOption] = []
     for size in sorted(size for size in squeezed if size < ephemeral):
         if not options or squeezed[size] <= options[-1].slowdown:

@@ -119,7 +119,7 @@ SHARING = (
         SQUEEZE,
         squeezing,
         "auto, off, or the memory that an iteration may take, such as 4GiB: what does not fit is"
-        " made anew or written to a file meanwhile, at unchanged results",
+        " recomputed or written to a file meanwhile, at unchanged results",
     ),
 )
 JOB = (

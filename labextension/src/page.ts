@@ -35,7 +35,7 @@ export function show(node: HTMLElement): GpuShareModel {
 }
 
 /**
- * A restarted service knows no page any more: loading the page anew logs in.
+ * A restarted service knows no page any more: reloading the page logs in.
  */
 async function logInAgain(send: Send): Promise<void> {
   const answer = await send('viewer', {}).catch(() => null);

@@ -62,7 +62,7 @@ interface INotice {
   ended?: Notebook;
 }
 
-/** Draws a state into a node; `tick` judges it anew between two states. */
+/** Draws a state into a node; `tick` judges it again between two states. */
 export class GpuShareView {
   /**
    * `runsKernels`: whether the server of this page starts kernels, which end

@@ -109,7 +109,7 @@ def test_a_broker_without_memory_ends(
         asyncio.run(serve(client))
 
 
-# A broker that stays in one place for ever.
+# A broker that stays in one place forever.
 STUCK = """
 import jupyter_gpushare.broker.transport.server as server
 from jupyter_gpushare.broker.__main__ import main

@@ -228,7 +228,7 @@ class Server:
         """End it when it has no kernel and answers no request.
 
         JupyterLab asks each new server for the formats of nbconvert. A signal that comes before the
-        answer leaves a thread of AnyIO that waits for ever for its request to be over, and the
+        answer leaves a thread of AnyIO that waits forever for its request to be over, and the
         server for that thread. Requests for formats are answered one after the other, so the
         others are over when ours is.
         """

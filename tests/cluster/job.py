@@ -23,7 +23,7 @@ LEADS = os.environ.get("RANK", "0") == "0"
 
 
 def write(name: str, data: object) -> None:
-    """Fails for ever once the generation is closed."""
+    """Fails forever once the generation is closed."""
     part = HERE / f".{name}.{os.getpid()}"
     part.write_text(json.dumps(data))
     part.rename(HERE / name)

@@ -33,7 +33,7 @@ STEP = 1 / 64
 
 @dataclass
 class Worker:
-    """Iterates for ever, and reports at a boundary each half second."""
+    """Iterates forever, and reports at a boundary each half second."""
 
     iteration: float
     progress: float = 0.0

@@ -45,7 +45,7 @@ TEST_CASE("an interval without seconds tells nothing of a pace") {
   CHECK(pace.work(1) == doctest::Approx(1));
 }
 
-TEST_CASE("what was measured before the mix is measured anew does not count") {
+TEST_CASE("what was measured before the mix is measured again does not count") {
   SoloPace pace(0);
   pace.count({0, 10, 2}, 2, 0, kTuningQuantum);
   pace.count({2, 10, 4}, 6, 3, kTuningQuantum);

@@ -15,7 +15,7 @@ from .scene import Party, Scene
 
 INTERRUPTS = 10  # at random moments of the interrupted phase
 
-# Its cells train for ever, or until they are interrupted; its persistent memory must stay whole.
+# Its cells train forever, or until they are interrupted; its persistent memory must stay whole.
 CELLS = """
 import torch
 import jupyter_gpushare as gpushare

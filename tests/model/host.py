@@ -48,7 +48,7 @@ from .lockstep import Lockstep, Process, Thread
 MIB = 1 << 20
 CAPACITY = 100 * MIB
 STEP_SECONDS = 0.05  # the interval at which a sleeping thread looks again
-# under these no session that asks again passes others for ever
+# under these no session that asks again passes others forever
 FAIR = ("fair", "pack", "classroom")
 ROUNDS, ROUND_SECONDS = 200, 0.25  # in which all sessions that wait for a turn then have one
 QUIET_STEPS = 400  # steps of all together until nothing is left to do, or they never will

@@ -168,7 +168,7 @@ def test_an_interrupt_at_any_line_of_a_cell_that_comes_back_leaves_the_next_one_
         cell = threading.Thread(target=ours.cell_begins, daemon=True)
         cell.start()
         cell.join(SECONDS)
-        assert not cell.is_alive(), f"the cell after one interrupted at line {nth} waits for ever"
+        assert not cell.is_alive(), f"the cell after one interrupted at line {nth} waits forever"
         assert not memory.is_out
         page_out(settings, ours)
 

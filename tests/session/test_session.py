@@ -197,7 +197,7 @@ def test_the_keeper_is_quiet_about_a_connection_closed_before_it_looked(settings
 def test_a_session_that_closes_leaves_its_descriptor_to_a_thread_that_may_poll_it(
     opened: Callable[..., Session],
 ) -> None:
-    """Otherwise that thread polls the next file of this number, or none, and waits for ever."""
+    """Otherwise that thread polls the next file of this number, or none, and waits forever."""
     session = opened("closes")
     with held_by_another_thread(session._link.lock):
         descriptor = session._link.connected().fileno()

@@ -58,7 +58,7 @@ os._exit(0)
 
 @pytest.mark.system
 def test_a_look_at_the_stacks_of_threads_never_stops_them() -> None:
-    """CPython 3.11 and before may stop all threads for ever in `sys._current_frames`."""
+    """CPython 3.11 and before may stop all threads forever in `sys._current_frames`."""
     done = subprocess.run(
         [sys.executable, "-c", BUSY], capture_output=True, text=True, timeout=120, check=False
     )

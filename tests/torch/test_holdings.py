@@ -188,7 +188,7 @@ def test_what_is_squeezed_is_told_without_bringing_it_back(tmp_path: Path) -> No
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("pace", [0.0, 1.0], ids=["moved", "made anew"])
+@pytest.mark.parametrize("pace", [0.0, 1.0], ids=["moved", "recomputed"])
 @pytest.mark.parametrize("is_used", [False, True], ids=["unused", "used"])
 def test_a_kept_graph_leaves_memory_once_an_iteration_has_not_used_it(
     is_used: bool, pace: float, tmp_path: Path

@@ -229,7 +229,7 @@ def test_lanes_merge_split_and_close_while_their_notebooks_train(
     assert members() == [3], "nobody had to wait, so nobody has moved"
     os.mkfifo(pipe := tmp_path / "pipe")
     holding = second.start(HOLD.format(pipe=pipe))
-    first.run(MEDIUM)  # it would wait for ever in the lane that is held
+    first.run(MEDIUM)  # it would wait forever in the lane that is held
     assert members() == [1, 2]
     pipe.write_text("go on")
     second.end(holding)

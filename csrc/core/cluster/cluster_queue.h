@@ -11,7 +11,7 @@
 // Thresholds of attained service make queues of it. A gang that crosses one goes to the tail of the
 // next queue, and with `las` a queue is served in the order in which gangs came into it. That is
 // not the order in which they started: else a wide gang that has never run would stand behind
-// each narrow one that started in a gap it could not use, for ever.
+// each narrow one that started in a gap it could not use, forever.
 //
 // The knob prevents starvation: a gang that has waited `knob` times as long as it has run since it
 // came into the first queue goes back there, to its *tail*, and is as young as one that just

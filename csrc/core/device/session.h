@@ -98,7 +98,7 @@ inline Seconds running_seconds(const Session& session, Seconds now) {
 // Mean duration of one so far.
 std::optional<Seconds> iteration(const Session& session);
 // Declared iterations times their mean duration so far, less the time since they were declared;
-// absent once that is used up, so that an overrun session is not the shortest for ever.
+// absent once that is used up, so that an overrun session is not the shortest forever.
 std::optional<Seconds> remaining(const Session& session, Seconds running);
 
 }  // namespace gpushare

@@ -159,7 +159,7 @@ std::vector<GangQueue::Entry*> GangQueue::in_the_way_of(const Entry& waiting) {
 }
 
 // A gang that was called has its turn first, of a quantum at least: otherwise two gangs could be
-// called back for each other for ever, before either has all of its devices.
+// called back for each other forever, before either has all of its devices.
 Seconds GangQueue::ends_in(const Entry& holder, const Entry& waiting) const {
   if (holder.asked) return 0;
   return gpushare::ends_in(policy_, candidate(holder), candidate(waiting), quantum_);

@@ -12,7 +12,7 @@
 // one. Where it has no room it waits for memory like other sessions: so idle sessions are paged out
 // for it, and aging bounds backfill before it. Of gangs that lack room and have a device in common
 // the one that opened first may have places, and the others stand back and have none: two that each
-// keep the place that the other lacks would wait for ever.
+// keep the place that the other lacks would wait forever.
 //
 // What must stay true, and is_valid() looks at: a gang that has its turn has a turn on each of its
 // devices, and one that is not called has one on none; and what must stay true of the queue.

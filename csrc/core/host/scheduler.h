@@ -60,7 +60,7 @@ class Scheduler {
   Decision set_admissible(Seconds now, const std::string& id, bool admissible);
   // Sets the throttled sessions, and why each is. One that runs is asked to
   // yield; one that waits is granted nothing, is not admitted and delays no other session, and
-  // begins to wait anew once it is not throttled any more.
+  // waits as a new request once it is not throttled any more.
   Decision throttle(Seconds now, const std::map<std::string, Why>& reasons);
   // Weights of groups and users by name, from now on; an absent name has 1.
   Decision set_shares(Seconds now, const std::map<std::string, double>& groups,

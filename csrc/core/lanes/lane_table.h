@@ -95,7 +95,7 @@ class LaneTable {
   struct Member {
     Demand demand;
     LaneId lane;
-    int end = 0;  // the last one: to change it means to map anew
+    int end = 0;  // the last one: to change it means to map again
   };
 
   template <class Change>

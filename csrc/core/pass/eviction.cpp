@@ -47,7 +47,7 @@ Eviction::Plan Eviction::for_waiting(const Sessions& idle) const {
 
 // Where idle sessions are not enough, sessions are asked as well whose turn comes after that of the
 // session that waits for memory, once that one has waited for `aging` seconds. This is done for one
-// session at a time. A session that is evicted has to age as well, so two do not swap for ever.
+// session at a time. A session that is evicted has to age as well, so two do not swap forever.
 Eviction::Plan Eviction::for_aged(const Sessions& idle) const {
   if (!state_.evicts_waiting()) return {};
   const std::optional<RunQueueEntry> first = admission_.first_aged();

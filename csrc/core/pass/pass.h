@@ -1,7 +1,7 @@
 // The pass that every event ends in. It decides, in this order: which turn goes on by a direct
 // handoff, which sessions have stayed though they were asked to page out, how many lanes may run,
 // which sessions memory admits, which start, which are asked to yield, and which to page out. What
-// can be derived is derived anew in each pass.
+// can be derived is derived again in each pass.
 //
 // What must stay true after a pass, and is_valid() looks at, beside what device_state.h says:
 //   - a session that runs alone (its memory is unknown) is granted only when nothing else runs,

@@ -1,7 +1,7 @@
 // Shortest remaining time first, by weight, for a user's notebooks. Where the remaining work is not
 // declared, or was and is overrun, service so far stands in for it: a session that has run long
 // will probably run long. A turn is ended at once for a session that is shorter by more than one
-// quantum, so that two equal ones do not switch for ever.
+// quantum, so that two equal ones do not switch forever.
 #include "core/policies/policies.h"
 
 namespace gpushare {

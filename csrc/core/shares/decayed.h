@@ -4,7 +4,7 @@
 //
 // They are therefore kept, and compared, in seconds of one common moment, the epoch, and are
 // converted to seconds of now only where a duration is needed. Two values that are equal stay
-// equal, and two that differ stay in order, whenever one looks: nothing is rounded anew by a look.
+// equal, and two that differ stay in order, whenever one looks: nothing is rounded by a look.
 #pragma once
 
 #include <algorithm>

@@ -22,7 +22,7 @@ constexpr double kOtherWork = 1.5;
 constexpr double kWatched = 16;     // until what is kept is judged again
 constexpr double kStepOfEach = 20;  // a step with one lane ends after these for each
 constexpr double kStep = 40;        // any other step ends after these
-constexpr double kOld = 40;         // measurements older than this are made anew
+constexpr double kOld = 40;         // measurements older than this are made again
 constexpr double kShortestPause = 40;
 
 }  // namespace
@@ -51,7 +51,7 @@ void ConcurrencyTuner::count_together(SessionNumber session, SoloPace& pace,
   probed_.erase(session);
 }
 
-// Measurements of sessions alone from before this time are made anew.
+// Measurements of sessions alone from before this time are made again.
 Seconds ConcurrencyTuner::anew() const { return window_.since() - turns(kOld); }
 
 // --- what follows --------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ void ConcurrencyTuner::rest(Seconds cost) {
 }
 
 // What others do on the machine changes too, so nothing is closed for good before each of them was
-// measured anew. An outcome that was found again and again is trusted longer.
+// measured again. An outcome that was found again and again is trusted longer.
 void ConcurrencyTuner::watch() {
   if (window_.time() < turns(kWatched) * backoff_ || !window_.is_enough()) return;
   const std::optional<double> speedup = window_.speedup();

@@ -1,7 +1,8 @@
 // What sessions get done with the present number of lanes, beside what they do alone.
 //
-// The window opens when no more turns run than lanes may, and closes when their number is set anew:
-// in between, turns of the number before still run. Time in which no session runs does not count.
+// The window opens when no more turns run than lanes may, and closes when their number is set
+// again: in between, turns of the number before still run. Time in which no session runs does not
+// count.
 #pragma once
 
 #include <optional>
@@ -22,7 +23,7 @@ class SpeedupWindow {
   // Counts work that was done in `device` seconds of turns; `work` is what it takes the session
   // alone, in seconds.
   void count(Seconds work, Seconds device);
-  // Begins to measure anew.
+  // Starts to measure again.
   void clear() { seen_ = {}; }
 
   int lanes() const { return lanes_; }

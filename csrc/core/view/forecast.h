@@ -5,7 +5,7 @@
 // session follows it. A wait is absent too during a probe, since the number of lanes after it is
 // unknown.
 //
-// A forecast is made anew as soon as that costs little of the time since, so a reader may get the
+// A forecast is replaced as soon as that costs little of the time since, so a reader may get the
 // last one.
 #pragma once
 
@@ -22,7 +22,7 @@ class Forecast {
  public:
   // Seconds from now until the turn that the session waits for; it must have a place.
   std::optional<Seconds> wait(const DeviceState& state, const Session& session, Seconds now);
-  // Something has happened: what was cheap to make is made anew.
+  // Something has happened: what was cheap to make is made again.
   void age();
 
  private:

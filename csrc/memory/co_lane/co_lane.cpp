@@ -8,7 +8,7 @@
 namespace gpushare {
 namespace {
 
-constexpr double kLook = 1;  // seconds after which a claim is looked at anew, whatever is said
+constexpr double kLook = 1;  // seconds after which a claim is looked at again, whatever is said
 // A wait that is as old as this ends by a signal: the user interrupts it.
 constexpr auto kShort = std::chrono::milliseconds(200);
 

@@ -49,7 +49,7 @@ class BlockAllocator {
   Page largest_free() const;  // pages of the largest free block; it walks, so it is for rare calls
   // One past the highest page that was in a live block since the last reset.
   Page footprint() const { return footprint_; }
-  void reset_footprint();  // starts anew at what is alive now
+  void reset_footprint();  // restarts at what is alive now
   // One past the highest page that is in a live block now. Its steps are the blocks above that one,
   // of which there are two at most where all available pages adjoin.
   Page top() const;

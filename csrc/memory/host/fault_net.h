@@ -10,7 +10,7 @@ namespace gpushare {
 // there before, or to the system's default, as if there were no net. It waits and does nothing
 // else, so it is safe at any instruction of any thread.
 //
-// Other code may put a handler in front of the net, so it is installed anew whenever pages are
+// Other code may put a handler in front of the net, so it is installed again whenever pages are
 // about to move. It is never taken away: a fault may be on its way. Returns an empty string, or
 // the sentence that says why it is impossible.
 [[nodiscard]] std::string install_fault_net();

@@ -31,9 +31,9 @@ class LaneWindow {
   // Shows this number of pages of the lane, from one end where it has a side. Nothing may be alive
   // in the lane. Pages that cannot be mapped stay out of use, and `is_stale` is true.
   void show(Page lane_pages, std::optional<Side> side, BlockAllocator& blocks);
-  // Shows the same anew: survivors may have died, or been promoted.
+  // Shows the same again: survivors may have died, or been promoted.
   void lay_out(BlockAllocator& blocks);
-  bool is_stale() const { return is_stale_; }  // the lane has to be laid out anew
+  bool is_stale() const { return is_stale_; }  // the lane has to be laid out again
   Page lane_pages() const { return lane_pages_; }
   // The pages of the lane at addresses below this page of the window.
   Page shown_below(Page top) const;

@@ -74,7 +74,7 @@ class Enforcement:
             self._give(device, directives, now)
 
     def forget(self, record: SessionRecord) -> None:
-        """The session opens anew, and the scheduler does not know that it was throttled before."""
+        """The session opens again, and the scheduler does not know that it was throttled before."""
         for device in record.devices:
             if (given := self._directives.get(device)) is not None:
                 others = {one: why for one, why in given.throttled.items() if one != record.id}

@@ -85,7 +85,7 @@ class RuleEngine:
         """Read the file again if it has changed. Returns whether there is something new in it."""
         is_new = self._file.follow()
         if is_new:
-            log.warning("%s", self.error or "the rules were read anew")
+            log.warning("%s", self.error or "the rules were read again")
         return is_new
 
     def person(self, peer: Peer) -> Person:

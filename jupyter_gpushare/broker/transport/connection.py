@@ -281,7 +281,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
             return
         for batch in self.channel.received():
             self._endpoint.service.take_chunks(self, batch)
-        if self.channel.is_over:  # or the event loop would look at it for ever
+        if self.channel.is_over:  # or the event loop would look at it forever
             self._endpoint.forget(self.channel)
 
     def is_alive(self) -> bool:

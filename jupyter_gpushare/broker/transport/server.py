@@ -55,7 +55,7 @@ class Endpoint:
         clock: SteadyClock | None = None,
         end_after: Callable[[float], None] = lambda seconds: None,
     ) -> None:
-        """`end_after` ends a process that stays in one place for ever, where it is a broker's."""
+        """`end_after` ends a process that stays in one place forever, where it is a broker's."""
         self._end_after = end_after
         self._loop = asyncio.get_running_loop()
         self._clock = clock or SteadyClock()
@@ -238,7 +238,7 @@ class Endpoint:
 
 def end_after(seconds: float) -> None:
     """Let the system end this process once it has computed for these seconds more, unless this is
-    called again before. Python can stay in one place for ever: in 3.11 an exception that finds no
+    called again before. Python can stay in one place forever: in 3.11 an exception that finds no
     memory in its handler is raised there again and again. This process has the lock of the socket,
     so no other broker could start. Time in which it sleeps or is stopped does not count."""
     signal.setitimer(signal.ITIMER_PROF, seconds)

@@ -159,7 +159,7 @@ def newest_intact(there: Sequence[Path]) -> int:
 def none_is_intact(there: Sequence[Path]) -> InvalidValue:
     names = ", ".join(path.name for path in there)
     return InvalidValue(
-        f"no checkpoint of this job is as it was written: {names}. Submit it again to begin anew"
+        f"no checkpoint of this job is as it was written: {names}. Submit it again to start over"
     )
 
 

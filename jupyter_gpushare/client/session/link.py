@@ -237,7 +237,7 @@ class Link:
     def forget(self) -> None:
         """Close this copy of the socket in a forked child; the session belongs to the parent.
 
-        The lock is made anew, since a thread that no longer exists may have held it.
+        The lock is replaced, since a thread that no longer exists may have held it.
         """
         self.is_closed = True
         self.lock = threading.RLock()

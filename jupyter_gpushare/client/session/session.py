@@ -420,7 +420,7 @@ class Session:
     def forget(self) -> None:
         """Close this copy of the descriptors in a forked child; the session belongs to the parent.
 
-        Locks are made anew, since a thread that no longer exists may have held them.
+        Locks are made again, since a thread that no longer exists may have held them.
         """
         self.entering = threading.RLock()
         self.inside = False

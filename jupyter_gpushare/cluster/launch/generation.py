@@ -1,4 +1,4 @@
-"""The directory of a generation: what one start of a job may write, and how that ends for ever.
+"""The directory of a generation: what one start of a job may write, and how that ends forever.
 
     JOB/job.json              what to run
     JOB/work/                 where its commands run

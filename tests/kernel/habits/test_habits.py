@@ -74,7 +74,7 @@ MECHANISMS = {
 WITHOUT_TURNS = ("without_modules", "no_pytorch_at_all")
 # A child that is forked while a thread is inside the malloc of libc_malloc_debug, or the free of
 # libtcmalloc_minimal_debug, finds a lock taken that the library does not release in a child, and
-# stands for ever: in plain C, one in some dozens of forks beside a thread that allocates.
+# stands forever: in plain C, one in some dozens of forks beside a thread that allocates.
 FORKS = re.compile("fork|num_workers")
 STANDS_WITHOUT_SHARING = {
     ("libc_checks", "a_forked_child_trains"),

@@ -270,7 +270,7 @@ def test_an_interrupt_at_any_moment_loses_nothing(squeezed: Squeezed) -> None:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("pace", [0.0, 1.0], ids=["written", "made anew"])
+@pytest.mark.parametrize("pace", [0.0, 1.0], ids=["written", "recomputed"])
 def test_an_interrupt_in_any_function_is_raised(squeezed: Squeezed, pace: float) -> None:
     """Python ignores what is raised in callbacks of weak references, and in `__del__`: were an
     interrupt among it, a loop would go on."""

@@ -1,6 +1,6 @@
 """The rest of an epoch: the batches of a loader without those that are done.
 
-The order of an epoch is drawn anew from the random state with which it began, and the batches that
+The order of an epoch is drawn again from the random state with which it began, and the batches that
 are done are drawn and not loaded.
 """
 

@@ -49,7 +49,7 @@ class CudaLane:
 
     def is_using(self, memory: LaneMemory, size: int) -> bool:
         """Whether the lane is `size` bytes of that memory. After a restart of the broker it is not:
-        the new broker numbers its memory anew, and has no chunks of this process."""
+        the new broker numbers its memory again, and has no chunks of this process."""
         return memory is self.memory and size == self.size
 
     def trim(self, size: int) -> str:

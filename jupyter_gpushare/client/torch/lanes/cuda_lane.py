@@ -3,7 +3,7 @@
 While an iteration runs, every thread's tensors come from a pool of the caching allocator whose
 segments lie in the lane (csrc/memory). Its segments stay between iterations, so a boundary at which
 nothing of the pool is alive changes nothing. Survivors move out: storages that Python reaches are
-allocated anew, and the pages of all others become private.
+allocated again, and the pages of all others become private.
 
 A segment for which the lane had no room is private, and PyTorch would keep it for the next
 iteration and prefer it to the lane's. So an iteration that overflowed is followed by a new pool.

@@ -1,7 +1,7 @@
 """The tensors that autograd has saved in this iteration, within a budget of bytes.
 
 As long as memory suffices nothing moves. Above the budget entries leave, those first that are
-needed last: dropped if a recipe makes them anew in less time than the slower tier takes, else
+needed last: dropped if a recipe recomputes them in less time than the slower tier takes, else
 written there. Each comes back when autograd takes it, and is read ahead in reverse order.
 """
 
@@ -263,7 +263,7 @@ class Cache:
         return True
 
     def _is_remade(self, entry: Entry) -> bool:
-        """Whether making it anew takes less time than to write and read it."""
+        """Whether recomputing it takes less time than to write and read it."""
         node = entry.node
         if node is None or node.seconds >= 2 * entry.nbytes * self._tier.pace:
             return False

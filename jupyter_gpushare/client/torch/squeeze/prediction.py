@@ -25,7 +25,7 @@ class TapeStep(NamedTuple):
     size: int = 0
     used: int = 0
     need: int = 0
-    seconds: float | None = None  # to make the entry anew; None: there is no recipe
+    seconds: float | None = None  # to recompute the entry; None: there is no recipe
     beside: int = 0  # that this takes, at most
     held: tuple[int, ...] = ()  # entries that have to stay then
 

@@ -34,7 +34,7 @@ SPARE = 0.98  # of the target, for holes between blocks
 LEAST_BUDGET = 0.7  # of the target, however large the holes are
 MISSES = 4  # of the latest iterations, after which a size counts as one that cannot be held
 LATEST = 12  # iterations, of which a few may be of a kind that needs more than the others
-SHRUNK = 0.8  # of what the recorded iteration needed, below which one is recorded anew
+SHRUNK = 0.8  # of what the recorded iteration needed, below which one is recorded again
 RECORDS = 8  # iterations that are recorded at most, to find one of those that need most
 CALM = 0.5  # of the target: what iterations need that are far from it
 CALM_AFTER = 3  # such iterations in a row, in which nothing has left memory
@@ -244,7 +244,7 @@ class Squeeze:
         return most < SHRUNK * self._learned
 
     def forget_options(self) -> None:
-        """Learn anew how far iterations can be squeezed, as soon as that is needed: they have
+        """Learn again how far iterations can be squeezed, as soon as that is needed: they have
         changed."""
         self._is_learned, self._least = False, 0
         if self._options and not self._lacks_room:
@@ -330,7 +330,7 @@ class Squeeze:
         if not (moved := self._moved_so_far()):
             return "nothing has had to leave memory so far"
         written, dropped = size(self.tier.written), size(self.cache.dropped)
-        return f"so far {size(moved)} have left memory: {written} were written, {dropped} made anew"
+        return f"{size(moved)} have left memory so far: {written} written, {dropped} recomputed"
 
     def _moved_so_far(self) -> int:
         return self.tier.written + self.cache.dropped

@@ -53,7 +53,7 @@ def _is_of_session(address: int) -> bool:
 
 
 def _move(torch: Any, storage: Any, pool: Any) -> None:
-    """Allocate the storage anew in the pool, after the GPU has done what uses its memory."""
+    """Allocate the storage again in the pool, after the GPU has done what uses its memory."""
     if exports.is_exported(storage):
         raise RuntimeError(IS_EXPORTED)
     device = storage.device

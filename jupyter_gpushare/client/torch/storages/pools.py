@@ -76,7 +76,7 @@ def _add_reference(number: object) -> None:
 def move_storages(
     is_to_move: Callable[[int], bool], is_done: Callable[[], bool] = lambda: False
 ) -> bool:
-    """Allocate storages that Python reaches anew, where allocations go now, until it is done.
+    """Allocate storages that Python reaches again, where allocations go now, until it is done.
     Storages that another library uses as well stay. Return False if others stay as well, since
     another thread may be computing.
 

@@ -1,4 +1,4 @@
-"""How to make a storage anew: operations, and where their inputs are.
+"""How to recompute a storage: operations, and where their inputs are.
 
 A recipe holds no activation: an input is an entry that autograd has saved, the output of another
 recipe, or a small copy that belongs to the recipe. So no later change by user code can change what
@@ -181,7 +181,7 @@ class RecipeNode:
         return all(source.is_closed() for source in self._call.sources())
 
     def make(self, entries: Entries) -> torch.UntypedStorage:
-        """Return the bytes anew; entries of the call's other outputs get theirs if they have
+        """Return the recomputed bytes; entries of the call's other outputs get theirs if they have
         none."""
         outputs = self._call.make(entries)
         for weak, output in zip(self._call.nodes, outputs, strict=True):
