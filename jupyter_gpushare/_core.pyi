@@ -633,7 +633,7 @@ class Simulation:
         """The outcome of each job, in the order of the jobs."""
     @property
     def turns(self) -> list[TurnTaken]:
-        """The turns that are over, in the order in which they ended."""
+        """The finished turns, in the order in which they ended."""
     @property
     def memory(self) -> list[MemoryUse]:
         """Each change of the memory in use."""
@@ -821,7 +821,7 @@ class Lane:
     def usage() -> LaneUsage: ...
     @staticmethod
     def pass_on() -> None:
-        """Let the next process take this end of the lane, until `enter`: the turn is over, and the
+        """Let the next process take this end of the lane, until `enter`: the turn ends, and the
         lane is empty."""
     @staticmethod
     def curve() -> LaneCurve: ...
@@ -978,7 +978,7 @@ class IdleTurn:
     def want(self) -> None:
         """The broker has asked for the turn, in a message that has been received."""
     def keep(self) -> bool:
-        """The turn may not go any more, or is over. Returns False if it has gone before."""
+        """The turn may not go any more, or has ended. Returns False if it has gone before."""
     def look(self) -> None:
         """Do what the thread does again and again: the turn goes if it may go and the broker wants
         it."""

@@ -96,7 +96,7 @@ class Scheduler:
         """The session stays, and is not asked again before it has been busy; its user is told
         `why`."""
     def preempt(self, now: float, id: str) -> Decision:
-        """Ask a holder to yield, whether its time is over or not. Raises ValueError if it has no
+        """Ask a holder to yield, whether its time has passed or not. Raises ValueError if it has no
         turn."""
     def evict(self, now: float, id: str) -> Decision:
         """Ask an idle session to page out, whether that is needed or not. Raises ValueError if it
@@ -199,7 +199,7 @@ class GangSimulation:
         """The outcome of each gang, in the order of the gangs."""
     @property
     def turns(self) -> list[GangTurn]:
-        """The turns that are over, in the order in which they ended."""
+        """The finished turns, in the order in which they ended."""
 
 class LaneAllocator:
     """Places sessions in lanes so that sum P + sum over lanes of max E <= capacity, always."""

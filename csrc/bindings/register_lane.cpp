@@ -139,7 +139,7 @@ void register_lane(py::module_& module) {
           "Empty the lane before it is another's; returns the bytes that were alive in it.")
       .def_static(
           "pass_on", [] { lane().pass_on(); },
-          "The turn is over: the next process may take this one's end of the lane.")
+          "The turn has ended: the next process may take this one's end of the lane.")
       .def_static("usage", [] { return lane().usage(); })
       .def_static(
           "curve", [] { return lane().curve(); },

@@ -31,8 +31,9 @@ class IdleTurn {
   // Sets the connection to the broker, of which it keeps a descriptor of its own; -1: none. After
   // the call returns, nothing is sent on the previous connection.
   void watch(int connection);
-  // The next turn to lend is `number`, and `finish` is the frame that says it is over. Called while
-  // there is no turn: the device waits for a session whose turn begins, and not for one that waits.
+  // The next turn to lend is `number`, and `finish` is the frame that says it has ended. Called
+  // while there is no turn: the device waits for a session whose turn begins, and not for one that
+  // waits.
   void prepare(uint64_t number, std::string finish);
   // From now on that turn may go between iterations, once the broker asks for it; without `prepare`
   // before it nothing changes. The first call starts the thread; returns false where the system has
@@ -40,7 +41,7 @@ class IdleTurn {
   bool lend();
   // The broker has asked for the turn, in a message that has been received.
   void want();
-  // The turn may not go any more, or is over. Returns false if it has gone before: then it must
+  // The turn may not go any more, or has ended. Returns false if it has gone before: then it must
   // not be handed off.
   bool keep();
   // The thread calls this again and again: the turn goes if it may and the broker wants it.

@@ -186,7 +186,7 @@ class Journal:
         return self._jobs(f"WHERE state NOT IN ({', '.join('?' * len(OVER))})", sorted(OVER))
 
     def newest(self, count: int) -> list[JobRecord]:
-        """Jobs that are over, too, in the order in which they were submitted."""
+        """Return all jobs, finished ones too, in the order in which they were submitted."""
         newest = "SELECT rowid FROM jobs ORDER BY submitted DESC, rowid DESC LIMIT ?"
         return self._jobs(f"WHERE rowid IN ({newest})", (count,))
 

@@ -25,7 +25,7 @@ class Records:
         return self._jobs[id]
 
     def get(self, id: str) -> JobRecord | None:
-        """One that is over, too."""
+        """Return a job; a finished one, too."""
         return self._jobs.get(id) or self._journal.job(id)
 
     def all(self) -> list[JobRecord]:

@@ -182,7 +182,7 @@ class ClusterService:
 
     def _sweep(self, now: float, look: EngineLook) -> None:
         """Adopt what runs and should, and kill what should not: a generation that was given up, or
-        is of a job that is over."""
+        is of a finished job."""
         if look.found is None:
             return
         self._swept = now

@@ -95,7 +95,7 @@ class Job:
         return "\n".join(text.splitlines()[-lines:]) if lines else text
 
     def follow(self) -> Iterator[str]:
-        """Yield what its ranks print, until it is over."""
+        """Yield what its ranks print, until it has ended."""
         offsets: dict[Part, int] = {}
         while True:
             view = self.look()

@@ -187,7 +187,7 @@ def _number(kind: str, id: str, known: dict[str, int]) -> str:
 
 
 def _has_news(before: SessionView, view: SessionView) -> bool:
-    """Whether the report has iterations, seconds of a turn that is over, or another demand, or
+    """Whether the report has iterations, seconds of a turn that has ended, or another demand, or
     the next one has iterations that are squeezed otherwise."""
     return (
         view.iterations != before.iterations

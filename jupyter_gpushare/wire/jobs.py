@@ -129,7 +129,7 @@ class NodeView(msgspec.Struct, frozen=True):
 
 
 class ClusterView(Message, frozen=True):
-    """`jobs` that are over first, of which it has the newest, then those that have GPUs, then those
+    """`jobs`: the newest finished ones first, then those that have GPUs, then those
     that wait, in line; else in the order in which they were submitted.
     `trouble` says why the nodes are not known, or are old; empty: they are."""
 

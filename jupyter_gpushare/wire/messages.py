@@ -170,7 +170,7 @@ class Request(Message, frozen=True):
 
 
 class Finish(Message, frozen=True):
-    """The turn is over; if it was not granted yet, the request is withdrawn."""
+    """The turn has ended; if it was not granted yet, the request is withdrawn."""
 
     turn: int
 
@@ -235,7 +235,7 @@ class Change(Message, frozen=True):
 
 
 class Preempt(Message, frozen=True):
-    """Ask a running session to yield, whether its time is over or not."""
+    """Ask a running session to yield, whether its time has passed or not."""
 
     session: str
 
@@ -382,7 +382,7 @@ class Yield(Message, frozen=True):
 
     A `successor` has the turn next, however this one ends. This session may hand it the turn,
     which takes one way instead of two; the broker's own Grant follows in any case. Without a
-    successor the broker decides when the turn is over.
+    successor the broker decides when the turn has ended.
     """
 
     turn: int
@@ -397,7 +397,7 @@ class RenewKey(Message, frozen=True):
 class Withdraw(Message, frozen=True):
     """A user has cancelled the wait for `turn`: withdraw the request, and say why.
 
-    A session whose wait is over by now, since it got the turn or was interrupted, ignores it.
+    A session whose wait has ended by now, since it got the turn or was interrupted, ignores it.
     """
 
     turn: int

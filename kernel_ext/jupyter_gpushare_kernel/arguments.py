@@ -155,7 +155,7 @@ COMMANDS = {
         Command(
             "tidy",
             "free displayed results and the last error, and tell what each held, and what variables"
-            " hold of iterations that are over",
+            " hold of finished iterations",
         ),
         Command(
             "policy", "show the policies, or choose one, at once and for all notebooks", (), "NAME"

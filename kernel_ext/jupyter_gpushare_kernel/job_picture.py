@@ -1,4 +1,4 @@
-"""A job in a notebook: its state, progress and the end of its log, live until it is over.
+"""A job in a notebook: its state, progress and the end of its log, live until it has ended.
 
 A saved notebook has the last picture, which says of when it is.
 """
@@ -34,7 +34,7 @@ class JobPicture:
         self._over = threading.Event()
 
     def show(self) -> None:
-        """Draw it now, and from now on until the job is over. Raises the error of the service."""
+        """Draw it now, and from now on until the job has ended. Raises the error of the service."""
         view = self._job.look()
         self._handle.display(self._drawn(view), raw=True)
         if view.state not in OVER:

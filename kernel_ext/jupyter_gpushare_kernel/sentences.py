@@ -43,7 +43,7 @@ def changed(given: dict[str, Any]) -> str:
 
 def _option(name: str, value: Any) -> str:
     if name == "paused":
-        return "the pause is over"
+        return "the pause has ended"
     return f"{name} {value:g}" if name == "weight" else f"{name} {value}"
 
 
@@ -69,7 +69,7 @@ def held(part: HeldBytes) -> str:
         frees = f"`{part.names[0]}.zero_grad()` frees them"
         return f"{hold} gradients of {size(part.bytes)}: {frees}."
     frees = f"`del {', '.join(part.names)}` frees it"
-    return f"{hold} {size(part.bytes)} of an iteration that is over: {frees}."
+    return f"{hold} {size(part.bytes)} of a finished iteration: {frees}."
 
 
 SQUEEZE = {

@@ -73,7 +73,7 @@ export function title(label: string): string {
 
 const LONGEST_NAME = 36; // characters, in a sentence
 const NEXT_SECONDS = 1; // a shorter expected wait reads `next`
-const SOON_SECONDS = 10; // a finish time below is over before a person has read it
+const SOON_SECONDS = 10; // a finish time below has passed before a person has read it
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 
 /** One to four digits and a binary unit: `1.5 GiB`. Halves go up, as in format.py. */

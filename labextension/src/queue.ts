@@ -116,7 +116,7 @@ function sinceChange(turn: ITurnView): number {
 /**
  * Whether a session, whose turns these are, the oldest first, had several short
  * ones and is about to have the next: a large round takes longer, and a session
- * stays in it until it is over.
+ * stays in it until it has ended.
  */
 function isQuick(turns: ITurnView[]): boolean {
   const [last, former] = turns.slice(-2).reverse();

@@ -236,7 +236,7 @@ def test_a_paused_notebook_gets_no_turns_until_on(
     cell = notebook.until(lambda cell: "Waiting for the device" in cell.text)
     assert "mine" not in cell.stdout
     notebook.interrupt()
-    assert "the pause is over" in notebook.run("%gpushare on").text
+    assert "the pause has ended" in notebook.run("%gpushare on").text
     assert notebook.run("with jupyter_gpushare.turn(): print('mine')").stdout == "mine\n"
 
 
@@ -247,7 +247,7 @@ def test_on_ends_a_pause_that_another_user_asked_for(
     with Client.connect() as panel:
         panel.ask(Change(one(sessions).id, paused=True))
     assert one(sessions).state == "paused"
-    assert "the pause is over" in notebook.run("%gpushare on").text
+    assert "the pause has ended" in notebook.run("%gpushare on").text
     assert one(sessions).state == "idle"
 
 
@@ -297,7 +297,7 @@ def test_tidy_tells_what_each_thing_has_held(with_torch: Any) -> None:
     assert notebook.run("def fail(): large = torch.ones(1 << 21); 1 / 0\nfail()").status == "error"
     told = notebook.run("%gpushare tidy").text.splitlines()
     assert "displayed results held 4.0 MiB, the last error held 8.0 MiB" in told[0]
-    assert told[1] == "kept holds 4.0 MiB of an iteration that is over: `del kept` frees it."
+    assert told[1] == "kept holds 4.0 MiB of a finished iteration: `del kept` frees it."
     assert told[2] == "net holds gradients of 1.0 MiB: `net.zero_grad()` frees them."
     notebook.run("del kept; net.zero_grad()")
     told = notebook.run("%gpushare tidy").text

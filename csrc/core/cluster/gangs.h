@@ -39,7 +39,7 @@ class GangSimulation {
 
   Seconds now() const { return now_; }
   std::vector<GangOutcome> outcomes() const;
-  // The turns that are over, in the order in which they ended.
+  // The finished turns, in the order in which they ended.
   const std::vector<GangTurn>& turns() const { return turns_; }
   // Empty, or what is wrong.
   std::string is_valid() const { return queue_.is_valid(); }

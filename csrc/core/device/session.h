@@ -51,7 +51,7 @@ struct Session {
   std::optional<Turn> turn;        // it runs
   TurnNumber last_turn = 0;
   Pace pace;
-  Seconds device_seconds = 0, waited_seconds = 0;  // of turns and waits that are over
+  Seconds device_seconds = 0, waited_seconds = 0;  // of finished turns and waits
   Seconds before_cell = 0;                         // device seconds when its cell began
   Seconds boost = 0;  // how long it goes first, from the last pass or its turn's begin
   std::int64_t iterations = 0;

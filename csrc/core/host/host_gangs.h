@@ -49,7 +49,7 @@ class HostGangs {
     std::size_t granted = 0;           // devices, while it is called
     std::vector<DeviceNumber> seeks;   // where it waits for memory, while it is kept
     bool asked = false, told = false;  // by a device to yield; told so by us
-    Seconds waited = 0;                // in waits that are over
+    Seconds waited = 0;                // in finished waits
     std::optional<Seconds> since;      // when the wait began that goes on
 
     bool wants() const { return stage != Stage::idle; }

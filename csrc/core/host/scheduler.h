@@ -33,7 +33,7 @@ class Scheduler {
   Decision close(Seconds now, const std::string& id);
   // Harmless if this turn waits or runs already.
   Decision request(Seconds now, const std::string& id, TurnNumber turn);
-  // The turn is over; if it was not granted yet, the request is withdrawn. A turn that is neither
+  // The turn has ended; if it was not granted yet, the request is withdrawn. A turn that is neither
   // is stale and ignored.
   Decision finish(Seconds now, const std::string& id, TurnNumber turn);
   // `iterations` since the last report. A demand that has grown too large for now costs the session
@@ -51,7 +51,7 @@ class Scheduler {
   // The session stays, and is not asked again before it has been busy. `why` is shown to sessions
   // of its user that wait for its memory.
   Decision page_out_failed(Seconds now, const std::string& id, const std::string& why = "");
-  // Explicit requests to yield, and to page out, whether its time is over or not. Both throw
+  // Explicit requests to yield, and to page out, whether its time has passed or not. Both throw
   // std::invalid_argument where there is nothing to ask: for a session that does not run, and for
   // one that runs a cell or is out already.
   Decision preempt(Seconds now, const std::string& id);

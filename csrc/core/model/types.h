@@ -113,7 +113,7 @@ struct Grant {
   int end = kNoEnd;
 };
 
-// `successor` is absent where the next turn has to be decided again once this one is over.
+// `successor` is absent where the next turn has to be decided again once this one has ended.
 struct Yield {
   std::string session;
   TurnNumber turn = 0;

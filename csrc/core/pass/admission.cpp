@@ -112,9 +112,9 @@ bool Admission::needs_holders_to_end(const RunQueueEntry& waiting, const Fitting
          fitting.has_room_when_idle(session) && may_be_admitted(session);
 }
 
-// Where several lanes are wanted, a session is not admitted before its aging is over if fewer lanes
-// could run at once with it than without it: lanes in use do not merge for it. A session whose
-// memory is on the device already, or that runs nothing, is counted as soon as it can be.
+// Where several lanes are wanted, a session is not admitted before its aging has passed if fewer
+// lanes could run at once with it than without it: lanes in use do not merge for it. A session
+// whose memory is on the device already, or that runs nothing, is counted as soon as it can be.
 bool Admission::may_be_admitted(const Session& session) const {
   const bool is_new = is_out(session) || (session.iterations == 0 && session.device_seconds == 0);
   const bool runs = session.busy || session.request;

@@ -220,7 +220,7 @@ std::optional<Seconds> Pass::next_change(const RunQueue& run_queue, Seconds now)
   return next == kNever ? std::nullopt : std::optional(next);
 }
 
-// When the next deadline of a page-out is over.
+// When the next deadline of a page-out passes.
 Seconds Pass::next_page_out(Seconds now) const {
   Seconds next = kNever;
   if (state_->residency.leaving() == 0) return next;

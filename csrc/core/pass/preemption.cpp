@@ -109,7 +109,7 @@ bool Preemption::follows_beside(const Session& other, const Session& holder) con
 
 // A direct handoff is made only within a trust domain, where the lane stays as it is, and if no
 // waiting session comes first: not even one for which the device has to drain, nor one of another
-// user once the iteration is over, however long it lasts. A lane with ends that only one session
+// user once the iteration has ended, however long it lasts. A lane with ends that only one session
 // holds loses them at this switch.
 const Session* Preemption::heir(const RunQueueEntry& holder, const RunQueue& run_queue) const {
   const RunQueueEntry* to = holder.successor;

@@ -18,7 +18,7 @@ class Preemption {
   // When each running turn should end, and for which session.
   void time_turns(RunQueue& run_queue) const;
   // The session to which the holder may pass its turn itself; nullptr: it is decided again once the
-  // turn is over. Turns must be timed.
+  // turn has ended. Turns must be timed.
   const Session* heir(const RunQueueEntry& holder, const RunQueue& run_queue) const;
 
  private:

@@ -1,5 +1,5 @@
 // Least attained service, for a user's notebooks: the one that has used the device least, by
-// weight, comes first. Short work is over soon although its length is not declared.
+// weight, comes first. Short work ends soon although its length is not declared.
 #include "core/policies/policies.h"
 
 namespace gpushare {

@@ -27,7 +27,7 @@ class FairShares {
   static constexpr std::size_t kLevels = 3;
   struct Node {
     Share share;
-    Decayed attained;  // of a leaf: seconds of its turns that are over
+    Decayed attained;  // of a leaf: seconds of its finished turns
     int leaves = 0;    // below it, or itself
     std::map<std::string, Node> below;
   };

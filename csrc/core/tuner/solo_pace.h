@@ -20,7 +20,7 @@ class SoloPace {
   explicit SoloPace(Seconds now) : reported_(now) {}
 
   // It did `iterations` since its last report, in `seconds` of its turns. A report that has no
-  // iterations comes from the middle of one: then no interval is over.
+  // iterations comes from the middle of one: then no interval has ended.
   std::optional<Interval> report(Seconds now, std::int64_t iterations, Seconds seconds);
   // Counts an interval that it ran alone. What was measured before `anew` does not count any more,
   // and half of the rest is forgotten again and again.

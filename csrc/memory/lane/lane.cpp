@@ -234,7 +234,7 @@ Page Lane::find(size_t block_bytes) {
 }
 
 // The same in a lane of which another process has the rest. Where the block would need more than
-// this process may have, it is not made before the wait is over: others may free and fork
+// this process may have, it is not made before the wait has ended: others may free and fork
 // meanwhile.
 Page Lane::find_beside_another(const Predictor::Birth& birth) {
   while (is_inside()) {

@@ -101,7 +101,7 @@ class Lane {
   // Empties the lane, after leaving it if need be; returns the bytes that were promoted. Raises
   // PromotionFailed where memory is short; then some survivors are still in the lane.
   size_t promote();
-  // The turn is over: where another process has the other end of the lane, the next one may take
+  // The turn has ended: where another process has the other end of the lane, the next one may take
   // this end, until `enter`. The lane must be empty.
   void pass_on();
 

@@ -120,7 +120,7 @@ class Classes:
         )
 
     def expire(self, rules: Rulebook, unix: float) -> dict[str, str]:
-        """End classes that are over, or where a reservation of another group begins."""
+        """End classes whose time has passed, or where a reservation of another group begins."""
         return self._end([device for device in self._on if self._is_over(rules, device, unix)])
 
     def _end(self, devices: list[str]) -> dict[str, str]:

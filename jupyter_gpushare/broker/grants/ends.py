@@ -3,7 +3,7 @@
 The second session may begin while the first one is in the middle of an iteration and does not know
 of it. So the end of the first is held, with all that it may use, before the second is told
 anything; at its next boundary the first one takes it over. The descriptor by which it is held is on
-its way to the first one, and a copy is kept here until the turn is over or the process has ended.
+its way to the first one, and a copy is kept here until the turn or the process has ended.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Ends:
         self._held: dict[str, _core.HeldEnd] = {}  # by session
 
     def is_held_for(self, session: str) -> bool:
-        """Whether it was told of its end in the middle of its turn. Until the turn is over it may
+        """Whether it was told of its end in the middle of its turn. Until the turn has ended it may
         not know, so none can follow it there at once."""
         return session in self._held
 
@@ -45,7 +45,7 @@ class Ends:
         record.peer.send_with(Ledger(piece.number), descriptor)
 
     def release(self, session: str) -> None:
-        """The turn of a session is over, or its process has ended, or neither process goes by the
+        """The turn of a session or its process has ended, or neither process goes by the
         ledger any more."""
         if self._held and (held := self._held.pop(session, None)) is not None:
             held.release()

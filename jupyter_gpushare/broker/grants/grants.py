@@ -120,7 +120,7 @@ class Grants:
             self._lost = dict([*self._lost.items()][-MOST_LOST:])
 
     def end_up_to(self, record: SessionRecord, last: int) -> None:
-        """The turns up to number `last` are over: their grants do not count any more."""
+        """The turns up to number `last` have ended: their grants do not count any more."""
         if record.granted is not None and record.granted.turn <= last:
             record.granted = None
         if record.handed is not None and record.handed.turn <= last:

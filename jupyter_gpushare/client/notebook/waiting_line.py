@@ -81,7 +81,7 @@ class WaitingLine(ABC):
         """Show `text` as the line, which may still change."""
 
     def finish(self, summary: str) -> None:
-        """Show that a wait is over; the next one of this cell uses the same line."""
+        """Show that a wait has ended; the next one of this cell uses the same line."""
         self.show(summary)
 
     def close(self, summary: str) -> None:  # noqa: B027  (most lines need no end)
@@ -104,7 +104,7 @@ class WaitingLine(ABC):
 
 
 class TerminalLine(WaitingLine):
-    """The last line of a terminal; it is erased when the wait is over, so that output has no gaps.
+    """The last line of a terminal; it is erased at the end of the wait, so that output has no gaps.
 
     If standard error is no terminal it shows nothing, since a log has no lines that change.
     """

@@ -220,7 +220,7 @@ class Turn:
 
     @property
     def owes_word(self) -> bool:
-        """Whether the broker was not told yet that the turn is over."""
+        """Whether the broker was not told yet that the turn has ended."""
         return self._ended != self.number and not self.waiting
 
     def look(self) -> None:
@@ -289,7 +289,7 @@ class Turn:
             self.say_end()
 
     def end(self) -> None:
-        """Give the turn back; or say that it is over, which an interrupt may have prevented
+        """Give the turn back; or say that it has ended, which an interrupt may have prevented
         before."""
         with contextlib.suppress(ConnectionLost):  # the next connection says the same
             if self.holding:

@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 class EngineWithTimeout:
     """Asks `engine` one thing at a time. A verb that is not over after `seconds` raises
-    EngineUnavailable, and is over some time later: a generation that it starts then is found by
+    EngineUnavailable, and ends some time later: a generation that it starts then is found by
     `adopt`, and does nothing where it was closed meanwhile. Until then no other verb is begun, and
     each one raises EngineUnavailable at once."""
 

@@ -8,7 +8,7 @@
                               all of it is on disk
         keeps                 its ranks save checkpoints, and go on from them
         master.json, progress.json, beat.<node>, yield.<node>, ended.<node>.json, log.<node>
-    JOB/g2.closed/            one that is over, or was given up
+    JOB/g2.closed/            one that has ended or was given up
 
 To close a generation is one rename of its directory. From then on every path below `g3` is gone, so
 a process that still runs fails at its next write, on any node: no lock, no clock, no lease. The

@@ -15,7 +15,7 @@ Act = Literal["wait", "run", "ask", "end", "kill", "close"]
 # ask     to yield, once more: not all of its nodes have heard it
 # end     for the reason of the verdict: from now on it is to be killed
 # kill    once more
-# close   its generation is over, or is given up
+# close   its generation has ended, or is given up
 
 
 class Bounds(NamedTuple):

@@ -38,5 +38,5 @@ class Postponed:
         return wait.refusal if wait else ""
 
     def forget(self, id: str) -> None:
-        """It has found room, or is over: its next wait is a first one."""
+        """It has found room, or has ended: its next wait is a first one."""
         self._waits.pop(id, None)

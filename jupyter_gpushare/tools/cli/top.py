@@ -68,7 +68,7 @@ def _show_live(arguments: argparse.Namespace) -> None:
 
 def _views(arguments: argparse.Namespace) -> Iterator[TopScreen]:
     """Yield views as they change. The last Snapshot stays while there is no broker, and until the
-    notebooks in it are back with the next one or its recovery is over."""
+    notebooks in it are back with the next one or its recovery has ended."""
     from .. import overview
 
     last: Snapshot | None = None

@@ -348,7 +348,7 @@ class Boundaries:
             return  # a passenger runs the same module
         returned = frame == self._outermost.frame
         if not returned and (not self._outermost.frame or runs(self._outermost.frame)):
-            return  # the forward is over already, or the module calls itself
+            return  # the forward has ended already, or the module calls itself
         self._outermost.end()
         if returned:
             self._outermost.unhook_end()

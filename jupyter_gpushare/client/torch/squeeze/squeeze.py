@@ -295,7 +295,7 @@ class Squeeze:
         self._hooks.end_left()
 
     def step_begins(self) -> None:
-        """The backward is over: what an optimizer's step needs is not the last entry's."""
+        """The backward has ended: what an optimizer's step needs is not the last entry's."""
         with unseen():
             self.profile.close()
 

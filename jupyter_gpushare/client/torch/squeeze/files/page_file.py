@@ -112,7 +112,7 @@ class PageFile:
             raise BeyondQuota(f"all_page_files_bytes allows all notebooks {format.size(all)}")
 
     def leave(self, place: Extent, transfer: Future[None] | None) -> None:
-        """Free a place once its transfer is over. It may be called at any moment, also while
+        """Free a place once its transfer has ended. It may be called at any moment, also while
         another function of this object runs."""
         self._left.append((place, transfer))
 
