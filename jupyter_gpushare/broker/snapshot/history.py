@@ -27,7 +27,7 @@ TWELFTHS = 12
 
 @dataclass(eq=False)
 class PastTurn:
-    """One turn, or several close ones. `held` seconds of it have passed; the present one has gone on
+    """One turn, or several close ones. `held` seconds of it have passed; the present one goes on
     since `resumed`."""
 
     session: str
