@@ -258,7 +258,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_engine: Annotated[
         Literal["local", "slurm", "ray"],
         Meta(
-            description="what starts jobs: this machine, the Slurm of which it is a node, or a Ray"
+            description="what starts jobs: this machine, the Slurm that it belongs to, or a Ray"
             " cluster"
         ),
     ] = "local"
@@ -266,7 +266,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(
             description="head of the Ray cluster of the engine `ray`, like 10.0.0.5:6379; `auto`:"
-            " the one of which this machine is a node"
+            " the one that this machine belongs to"
         ),
     ] = "auto"
     cluster_nodes: Annotated[

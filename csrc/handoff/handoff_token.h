@@ -22,14 +22,14 @@ struct Successor {
 };
 
 // The turn in a direct handoff, which is a MAC of the numbers of the turn, followed by these
-// numbers with a blank before each, the last of which is there only if the turn has an end; none if
+// numbers with a blank before each; the last one is there only if the turn has an end. None if
 // the text is anything else, or was written with another key. A session that hands a turn off has
 // the message and not the key: so it gives the turn that the broker has written into it, and no
 // other.
 [[nodiscard]] std::optional<Turn> read_handoff_token(std::string_view token, std::string_view key);
 
-// The successor that the newest Yield for `turn` names, in frames as they come from the broker,
-// the last of which may be incomplete. This reads what the broker writes, byte for byte: a Yield
+// The successor that the newest Yield for `turn` names, in frames as they come from the broker; the
+// last frame may be incomplete. This reads what the broker writes, byte for byte: a Yield
 // that looks different is left to the code that reads all messages. Where the beginning of the
 // first frame has been taken before, nothing is found that the broker has not written, because the
 // header of a frame contains control characters and its JSON contains none.

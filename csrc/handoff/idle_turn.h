@@ -28,7 +28,7 @@ class IdleTurn {
   IdleTurn& operator=(const IdleTurn&) = delete;
   ~IdleTurn() { close(); }
 
-  // Sets the connection to the broker, of which it keeps a descriptor of its own; -1: none. After
+  // Sets the connection to the broker, and keeps a descriptor of its own of it; -1: none. After
   // the call returns, nothing is sent on the previous connection.
   void watch(int connection);
   // The next turn to lend is `number`, and `finish` is the frame that says it has ended. Called

@@ -1,9 +1,9 @@
 // The events of jobs in virtual time, and the clock that they move.
 //
-// Of events at one time, the host's own come first, then they go by their kind and by the order of
-// jobs.
+// Among events at one time the host's own come first; the others follow by their kind and by the
+// order of jobs.
 //
-// What must stay true, and is_valid() looks at: a job has at most one event of each kind.
+// The invariant of is_valid(): a job has at most one event of each kind.
 #pragma once
 
 #include <array>

@@ -10,8 +10,8 @@ namespace gpushare {
 
 class PairSpeeds {
  public:
-  // Of the first, as a part of its speed alone, while both compute in a lane of these bytes and
-  // nothing else is on the device.
+  // Returns the speed of the first, as a part of its speed alone, while both compute in a lane of
+  // these bytes and nothing else is on the device.
   double of(const SimulatedJob& job, const SimulatedJob& other, Bytes lane_bytes);
 
  private:

@@ -96,7 +96,7 @@ class Admission:
         has_turn = message.holding and self._grants.bears_out(record.id, message.turn, now)
         had_turn = has_turn and self._grants.is_of_before(record.id)
         past = self._meter.past(record, message, now, had_turn)
-        # One that brings its turn computes in memory of its own, of which no ledger says anything.
+        # One that brings its turn computes in memory of its own, which no ledger knows.
         shares = message.shares and not has_turn and self._grants.may_share(record)
         return replace(message, holding=has_turn, shares=shares, **past._asdict())
 

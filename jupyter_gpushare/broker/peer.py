@@ -68,7 +68,7 @@ class Peer(ABC):
         theirs.close()
 
     def send_chunks(self, memory: int, first: int, descriptors: Sequence[int]) -> None:
-        """Send chunks of the memory of a lane, of which the first has the number `first`.
+        """Send chunks of the memory of a lane; the first one has the number `first`.
 
         Where they do not arrive the session makes its own.
         """

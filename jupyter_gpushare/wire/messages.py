@@ -106,7 +106,7 @@ class Open(Message, frozen=True):
     and no other client can open it, even at a broker that has just started.
 
     `device` is the name of one, or the UUID of a GPU; or `auto`: then `among` are the UUIDs of
-    those that the process sees (none: any will do), of which it gets the one with most room. With
+    those that the process sees (none: any will do), and it gets the one with most room. With
     more `devices` than one it is a gang, which has this number of them whole, all at once or none;
     a session that comes back names those that it has, and `demand` is what it takes of each.
 

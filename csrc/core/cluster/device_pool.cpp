@@ -20,8 +20,8 @@ void check(const DeviceCounts& hosts) {
           "there must be at most " + std::to_string(kMostDevices) + " devices");
 }
 
-// Of as few hosts as can be: the smallest gap on one host that holds all of them, else the largest
-// gaps. Others fill the smallest.
+// Uses as few hosts as can be: the smallest gap on one host that holds all devices, else the
+// largest gaps. Wishes for any hosts fill the smallest gaps.
 std::vector<std::size_t> order(const Wish& wish, const DeviceCounts& within) {
   const bool one_host = fits({wish.devices, 1}, within);
   std::vector<std::size_t> order(within.size());

@@ -34,8 +34,8 @@ class LaneAllocator {
 
   // Returns the lane that took the session; absent: it has to wait. `max_lanes` 0 means no limit.
   std::optional<LaneId> place(SessionNumber session, const Demand& demand, int max_lanes = 0);
-  // As place, for a session that runs already: only in a lane without a holder, if need be in one
-  // of its own above `max_lanes`. It holds the lane then.
+  // Places a session that runs already: only in a lane without a holder, if need be in one of its
+  // own above `max_lanes`. It holds the lane then.
   std::optional<LaneId> adopt(SessionNumber session, const Demand& demand, int max_lanes = 0);
   // False, and nothing changed, if the new demand does not fit. A smaller one always does.
   bool resize(SessionNumber session, const Demand& demand);

@@ -4,7 +4,7 @@
 // A lane is nothing but its members: it is as large as the largest of them, and so it grows,
 // shrinks, merges and closes with them.
 //
-// A lane is held by one of its members, or by two, of which each has one end. Then it has a width,
+// A lane is held by one of its members, or by two; then each has one end. Then it has a width,
 // which both go by and which stays as it is until neither of them, nor a successor of theirs, holds
 // it any more: what is mapped from the second end depends on it.
 //

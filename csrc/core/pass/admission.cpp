@@ -72,7 +72,7 @@ int Admission::rank(const RunQueueEntry& of) const {
   return waits(*of.session) ? 1 : 2;
 }
 
-// Where waiting sessions are evicted for it, it only reserves during the eviction: otherwise an
+// A session for which waiting sessions are evicted reserves only during the eviction: otherwise an
 // evicted session would be back before the others are out, and be evicted again.
 bool Admission::reserves(const Session& session) const {
   return has_aged(session) &&
@@ -112,8 +112,8 @@ bool Admission::needs_holders_to_end(const RunQueueEntry& waiting, const Fitting
          fitting.has_room_when_idle(session) && may_be_admitted(session);
 }
 
-// Where several lanes are wanted, a session is not admitted before its aging has passed if fewer
-// lanes could run at once with it than without it: lanes in use do not merge for it. A session
+// If several lanes are wanted, a session is not admitted before its aging has passed if fewer lanes
+// could run at once with it than without it: lanes in use do not merge for it. A session
 // whose memory is on the device already, or that runs nothing, is counted as soon as it can be.
 bool Admission::may_be_admitted(const Session& session) const {
   const bool is_new = is_out(session) || (session.iterations == 0 && session.device_seconds == 0);

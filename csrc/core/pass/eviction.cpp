@@ -20,7 +20,7 @@ Seconds Eviction::leaves_by(const DeviceState& state, const Session& session) {
   return Residency::leaves_by(session.memory, session.demand.persistent, state.rules.lease);
 }
 
-// Where unmanaged memory exceeds what was free, enough sessions are asked that the rest fits beside
+// If unmanaged memory exceeds what was free, enough sessions are asked that the rest fits beside
 // it. Then sessions are asked for one that waits for memory.
 Eviction::Plan Eviction::plan() const {
   if (state_.all_have_places() && !state_.lanes.is_overdrawn()) return {};
@@ -45,7 +45,7 @@ Eviction::Plan Eviction::for_waiting(const Sessions& idle) const {
   return {first, leaving(floor_room(session), idle)};
 }
 
-// Where idle sessions are not enough, sessions are asked as well whose turn comes after that of the
+// If idle sessions are not enough, sessions are asked as well whose turn comes after that of the
 // session that waits for memory, once that one has waited for `aging` seconds. This is done for one
 // session at a time. A session that is evicted has to age as well, so two do not swap forever.
 Eviction::Plan Eviction::for_aged(const Sessions& idle) const {

@@ -91,7 +91,7 @@ void Pass::settle_shares() {
   }
 }
 
-// The boost of a running session only becomes less, when other sessions come of which it is ahead.
+// A running session's boost only shrinks: when sessions arrive that are behind it in virtual time.
 void Pass::boost_cells() {
   if (state_->rules.boost <= 0) return;  // then no session ever had any
   Boost boost(*state_, state_->now);

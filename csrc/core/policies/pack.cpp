@@ -1,4 +1,4 @@
-// As many notebooks at the same time as memory allows and as get more done together
+// Runs as many notebooks at the same time as memory allows and as get more done together
 // (concurrency_tuner.h); sessions that must share a lane share it fairly.
 #include "core/policies/fair.h"
 #include "core/policies/policies.h"

@@ -14,8 +14,8 @@ namespace gpushare {
 struct LaneEnd {
   int ledger;  // a descriptor, which stays the caller's
   int end;     // 0 or 1
-  // Of files for what has to leave the lane in the middle of an iteration; empty: it becomes
-  // private memory.
+  // The directory of files for blocks that leave the lane in the middle of an iteration; empty:
+  // they become private memory.
   std::string page_directory;
   // Whether the calling thread may wait for the other process in an allocation: false where it has
   // a lock that other threads need.

@@ -209,7 +209,7 @@ inline Page BlockAllocator::find(Page count) const {
 }
 
 // The smallest block that is large enough, and of several the lowest: length and first page form
-// one number, of which the smallest wins.
+// one number, and the smallest number wins.
 inline Page BlockAllocator::best_of(unsigned size_class, Page count, unsigned looks) const {
   std::uint64_t best = ~std::uint64_t{0};
   for (Page block = heads_[size_class]; block != kNoPage && looks > 0; --looks) {

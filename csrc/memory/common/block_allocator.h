@@ -50,8 +50,8 @@ class BlockAllocator {
   // One past the highest page that was in a live block since the last reset.
   Page footprint() const { return footprint_; }
   void reset_footprint();  // restarts at what is alive now
-  // One past the highest page that is in a live block now. Its steps are the blocks above that one,
-  // of which there are two at most where all available pages adjoin.
+  // One past the highest page that is in a live block now. Its steps are the blocks above that one;
+  // if all available pages adjoin, these are two at most.
   Page top() const;
 
   // Nothing is alive, and the free pages form as few blocks as the gaps between them allow.

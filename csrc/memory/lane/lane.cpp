@@ -233,8 +233,8 @@ Page Lane::find(size_t block_bytes) {
   return blocks_->allocate(static_cast<Page>(whole_pages(block_bytes)));
 }
 
-// The same in a lane of which another process has the rest. Where the block would need more than
-// this process may have, it is not made before the wait has ended: others may free and fork
+// The same in a lane that another process fills from the other end. If the block would need more
+// than this process may have, it is not made before the wait has ended: others may free and fork
 // meanwhile.
 Page Lane::find_beside_another(const Predictor::Birth& birth) {
   while (is_inside()) {

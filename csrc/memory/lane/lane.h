@@ -105,8 +105,8 @@ class Lane {
   // this end, until `enter`. The lane must be empty.
   void pass_on();
 
-  // Of the segments in the lane that were not trimmed before, only these bytes are alive, in the
-  // order of their addresses; each page without any is free again. PyTorch's allocator must have no
+  // Frees each page that has none of the `living` bytes, in the segments of the lane that were not
+  // trimmed before. They are in the order of their addresses. PyTorch's allocator must have no
   // more use for these segments than to end them.
   void trim(std::span<const Extent> living);
   // The largest segment that would fit now.

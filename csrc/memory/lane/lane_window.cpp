@@ -38,7 +38,7 @@ std::vector<Stretch> LaneWindow::wanted_layout(Page window_pages) const {
   return layout_from(side_->end, lane_pages_, side_->chunk_pages, held());
 }
 
-// Where the last free block were as small as the lane, it would be a good fit for short-lived
+// If the last free block were as small as the lane, it would be a good fit for short-lived
 // blocks near the peak of an iteration: they would lie high, and with them what this process has of
 // a co-lane. So twice the lane's addresses are available, and a block above the lane is refused.
 std::vector<Run> LaneWindow::spare_addresses(Page window_pages) const {

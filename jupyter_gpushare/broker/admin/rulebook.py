@@ -277,7 +277,7 @@ class Rulebook(RulebookTable, frozen=True):
         return next(having, "")
 
     def taught_by(self, user: str) -> frozenset[str]:
-        """Return the groups of which the user is a teacher."""
+        """Return the groups whose teacher the user is."""
         return frozenset(name for name, group in self.groups.items() if user in group.teachers)
 
     def domain_of(self, user: str, group: str) -> str:

@@ -108,7 +108,7 @@ class Budget:
         self.saved -= seconds
 
     def falls_behind(self, reader: Reader, last_bytes: int) -> None:
-        """The reader has not read all, of which `last_bytes` were sent last. Where all connections
+        """The reader has not read all; `last_bytes` were sent last. Where all connections
         of the user leave too much, the one that has read least ends."""
         self.behind = {each for each in (*self.behind, reader) if each.unread_bytes}
         if sum(each.unread_bytes for each in self.behind) > MAX_BACKLOG_BYTES + last_bytes:

@@ -128,7 +128,7 @@ class LocalEngine:
         return lease
 
     def _chosen(self, name: str, count: Gpus, used: Mapping[str, float]) -> list[str]:
-        """Free GPUs of a node, or that one with a part of it free of which least is. Raises
+        """Return free GPUs of a node; or, for a part of a GPU, the one with the least room. Raises
         NoRoom."""
         node = self._nodes.get(name, Devices([]))
         part = node.taken(count) if count < 1 and node.shards else 1

@@ -21,10 +21,10 @@ from .profile import NeedProfile
 from .recompute.entries import Body, Entry, Reference
 
 AHEAD = 3  # entries that may be on their way back at one time
-LATEST = 16  # entries of which some are in use by the operation that runs
+LATEST = 16  # entries; the operation that runs uses some of them
 BEHIND = 8  # entries that wait until user code cannot reach them, to be written
 WINDOW = 64  # entries among which those to be read ahead are looked for
-TRIED = 3  # iterations with recipes of which none is used, until iterations do without
+TRIED = 3  # iterations that use none of their recipes, until iterations do without
 PERIOD = 64  # iterations after which recipes are tried again
 
 

@@ -47,7 +47,7 @@ MEASURES = Needs.has, Needs.has_share, Needs.is_any  # of one kind, by order
 
 
 class Kinds:
-    """The latest iterations, of which those count that are of the open one's kind.
+    """The latest iterations; those of the open one's kind count.
 
     So far these have saved entries of the same sizes; if none has, of sizes in the same
     proportions, since batches vary; if none has, all count. For the floor the latest one of the

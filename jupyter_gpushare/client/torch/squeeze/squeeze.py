@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SPARE = 0.98  # of the target, for holes between blocks
 LEAST_BUDGET = 0.7  # of the target, however large the holes are
 MISSES = 4  # of the latest iterations, after which a size counts as one that cannot be held
-LATEST = 12  # iterations, of which a few may be of a kind that needs more than the others
+LATEST = 12  # iterations; a few may be of a kind that needs more than the others
 SHRUNK = 0.8  # of what the recorded iteration needed, below which one is recorded again
 RECORDS = 8  # iterations that are recorded at most, to find one of those that need most
 CALM = 0.5  # of the target: what iterations need that are far from it
@@ -371,8 +371,8 @@ class Squeeze:
 
 
 def _options_of(record: Record, needed: int, pace: float) -> tuple[SqueezeOption, ...]:
-    """Return the options of iterations of which some need `needed` bytes: as many times those of
-    the recorded one as they need far more."""
+    """Return the squeeze options, scaled by `needed` over the recorded bytes if an iteration
+    needs much more than the recorded one."""
     options = options_of(record.tape, record.seconds, pace)
     if record.ephemeral >= SHRUNK * needed:
         return options

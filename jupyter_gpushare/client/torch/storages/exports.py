@@ -26,7 +26,7 @@ def is_exported(storage: Any) -> bool:
     return storage._cdata in _exported
 
 
-_known: dict[int, WeakStorage] = {}  # the storages of which user code has the address, by _cdata
+_known: dict[int, WeakStorage] = {}  # storages whose address user code has, by _cdata
 
 
 def has_known_address(storage: Any) -> bool:

@@ -52,7 +52,7 @@ class WeakStorage:
 
 
 def lent_blocks() -> list[tuple[int, int]]:
-    """Return addresses and sizes (bytes) of CPU storages of which NumPy has or had views.
+    """Return addresses and sizes (bytes) of CPU storages that NumPy views or has viewed.
 
     Through such a view Python passes the memory to system calls, as in `file.readinto(view)`.
     PyTorch marks these storages for good, and they cannot be resized.
