@@ -91,7 +91,7 @@ TEXTS = {
     "device_held_by": "{device} is held by {other}",
     "lanes_measured_alone": "{count} lanes at once: each notebook is measured alone first",
     "lanes_tried": "{count} lanes at once: being measured",
-    "lanes_unseen": "{count} lanes at once: tried, and nothing was seen of it",
+    "lanes_unseen": "{count} lanes at once: tried; no measurable effect",
     "lanes_gain": "{count} lanes at once: gain {percent} %",
     "lanes_lost": "{count} lanes at once: tried, lost {percent} %",
     "lanes_gain_little": "{count} lanes at once: tried, gained only {percent} %",

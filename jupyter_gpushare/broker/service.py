@@ -329,7 +329,9 @@ class Service:
                 " until then `%gpushare off` lets the notebook go on without sharing"
             )
         if not peer.user:
-            raise Unidentified("this broker serves a JupyterHub, and is to be shown who asks")
+            raise Unidentified(
+                "this broker authenticates users through JupyterHub: send a hub token or a one-time ticket"
+            )
         peer.greeted = True
         is_administrator = self._rules.person(peer).is_admin
         peer.send(Welcome(PROTOCOL, __version__, os.getpid(), peer.user, is_administrator))

@@ -61,7 +61,7 @@ export function texts(trans: ITranslate): Record<string, string> {
     device_held_by: trans.__('{device} is held by {other}'),
     lanes_measured_alone: trans.__('{count} lanes at once: each notebook is measured alone first'),
     lanes_tried: trans.__('{count} lanes at once: being measured'),
-    lanes_unseen: trans.__('{count} lanes at once: tried, and nothing was seen of it'),
+    lanes_unseen: trans.__('{count} lanes at once: tried; no measurable effect'),
     lanes_gain: trans.__('{count} lanes at once: gain {percent} %'),
     lanes_lost: trans.__('{count} lanes at once: tried, lost {percent} %'),
     lanes_gain_little: trans.__('{count} lanes at once: tried, gained only {percent} %')

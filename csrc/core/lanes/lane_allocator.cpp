@@ -11,7 +11,7 @@ namespace {
 constexpr Bytes kLargestCapacity = Bytes{1} << 60;  // so that no sum below can overflow
 constexpr std::uint64_t kMostChunks = 1024;         // or a few more; as in csrc/claims/chunk.h
 
-// As few as `chunk` divides, that are no fewer than these bytes.
+// Rounds `bytes` up to a multiple of `chunk`.
 Bytes whole(Bytes bytes, Bytes chunk) { return (bytes + chunk - 1) / chunk * chunk; }
 
 void check(const Demand& demand) {

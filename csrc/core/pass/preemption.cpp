@@ -9,8 +9,8 @@ void Preemption::mark(RunQueue& run_queue) const {
   mark_promises(run_queue);
 }
 
-// Of those that run, the last by policy must end if more run than may. Of these, those asked
-// already count first.
+// If more turns run than are allowed, the lowest-ranked ones must end; turns already asked to yield
+// are chosen first.
 void Preemption::mark_those_that_must_end(std::vector<RunQueueEntry>& running) const {
   for (RunQueueEntry& holder : running) holder.must_end = must_end(holder, running.size() > 1);
   const auto allowed = static_cast<std::size_t>(state_.limit());

@@ -7,7 +7,7 @@
 namespace gpushare {
 namespace {
 
-// Of static TLS, since the other kind is made by malloc on its first use.
+// Uses the initial-exec TLS model: malloc allocates dynamic TLS on first use, which would recurse.
 [[gnu::tls_model("initial-exec")]] thread_local int64_t of_this_thread = 0;
 
 constexpr size_t kFirstCapacity = 1024;  // blocks of one shard: six pages

@@ -10,11 +10,11 @@ from ..launch.generation import YIELDED
 from .sights import Sight
 
 Act = Literal["wait", "run", "ask", "end", "kill", "close"]
-# wait    for what comes
+# wait    no change
 # run     it has computed for the first time
-# ask     to yield, once more: not all of its nodes have heard it
-# end     for the reason of the verdict: from now on it is to be killed
-# kill    once more
+# ask     repeat the yield request: not all of its nodes have heard it
+# end     end it for the reason of the verdict: from now on it is killed
+# kill    repeat the kill
 # close   its generation has ended, or is given up
 
 
@@ -22,13 +22,13 @@ class Bounds(NamedTuple):
     """Seconds."""
 
     pending: float = 10.0  # until all its launchers have begun
-    lease: float = 30.0  # until it has left that was asked to yield
-    kill: float = 10.0  # until it is given up that was killed
-    silent: float = 30.0  # for which one launcher does not beat, and another one does
+    lease: float = 30.0  # to exit after a yield request
+    kill: float = 10.0  # after a kill, until it is given up
+    silent: float = 30.0  # of one launcher while another one beats
     beat: float = 1.0  # between two beats
-    sweep: float = 10.0  # between two looks for what runs, and should not
-    postponed: float = 2.0  # for which a job is not started again that found no room, doubled
-    most_postponed: float = 60.0  # each time, up to this
+    sweep: float = 10.0  # between two sweeps for survivors
+    postponed: float = 2.0  # first back-off after a start found no room; doubles
+    most_postponed: float = 60.0  # longest back-off
 
 
 class Verdict(NamedTuple):
