@@ -183,7 +183,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         NotNegative,
         Meta(
             description="bytes of the file in page_directory to which one notebook's squeezed"
-            " iterations write; 0: no limit, but 10 % of the file system stays free"
+            " iterations write; 0: no limit, but a tenth of the file system stays free"
         ),
     ] = 0
     all_page_files_bytes: Annotated[
@@ -191,7 +191,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         NotNegative,
         Meta(
             description="bytes of all such files of the notebooks that have the same page_directory"
-            " together, in whole MiB; 0: no limit, but 10 % of the file system stays free"
+            " together, in whole MiB; 0: no limit, but a tenth of the file system stays free"
         ),
     ] = 0
     host_capacity_bytes: Annotated[
