@@ -330,7 +330,8 @@ class Service:
             )
         if not peer.user:
             raise Unidentified(
-                "this broker authenticates users through JupyterHub: send a hub token or a one-time ticket"
+                "this broker authenticates users through JupyterHub: send a hub token or a one-time"
+                " token of a Jupyter server"
             )
         peer.greeted = True
         is_administrator = self._rules.person(peer).is_admin
