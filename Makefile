@@ -11,17 +11,17 @@ MODULES := labextension/node_modules/.yarn-state.yml
 BUILT_FROM := pyproject.toml jupyter_gpushare/_version.py $(wildcard server_ext/*.json) \
   $(shell find csrc labextension -not -path '*/node_modules*' -not -path '*/lib/*' \
     -not -path '*/.yarn/*' -type f -not -name '*.md')
-CXX_FILES := $(shell find csrc tests/cpp tests/fake_driver tests/cuda benchmarks -name third_party -prune -o -name '*.h' -print -o -name '*.cpp' -print)
+CXX_FILES := $(shell find csrc tests/cpp tests/stand_ins benchmarks -name third_party -prune -o -name '*.h' -print -o -name '*.cpp' -print)
 STRICT := GPUSHARE_WERROR
 # Those that drive the C++ module, with what its threads meet in a session.
-SANITIZED_TESTS := tests/core tests/memory tests/torch tests/session/test_session.py \
-  tests/session/test_interrupts.py tests/model/test_orders.py tests/fuzz/test_found.py
+SANITIZED_TESTS := tests/unit/core tests/unit/memory tests/unit/torch tests/unit/session/test_session.py \
+  tests/unit/session/test_interrupts.py tests/models/test_orders.py tests/models/fuzz/test_found.py
 # Each process has a file of tests at a time, in their order.
 AT_A_TIME := --dist loadfile --no-loadscope-reorder --numprocesses
 TWO_AT_A_TIME := $(AT_A_TIME) 2
 WITH_SYSTEM := -m 'not thorough'
 # Searches by Hypothesis, which draw other examples in each `make faults`.
-SEARCHES := tests/model tests/core tests/broker/test_gang_sessions.py tests/cluster/test_jobs.py
+SEARCHES := tests/models tests/unit/core tests/unit/broker/lanes/test_gang_sessions.py tests/unit/cluster/test_jobs.py
 # The C++ tests that the thread sanitizer has in `make test`; in `make faults` it has all.
 THREADED := *thread*
 THREADED_PARTS := memory cuda handoff
@@ -31,17 +31,17 @@ CUDA_VENV := .venv-cuda
 CUDA_PIP := $(CUDA_VENV)/bin/pip --disable-pip-version-check --quiet --quiet install --no-deps
 CUDA_INSTALLED := $(CUDA_VENV)/.torch-$(CUDA_TORCH)
 CUDA_LIBRARIES := build/cuda/libraries
-CUDA_TESTS := tests/cuda tests/gpu
+CUDA_TESTS := tests/system/cuda tests/system/gpu
 # The part of it that every change gets, in .ci/run as well: with work done late, which finds more than
 # work done at once. `make faults` has the rest.
-CUDA_QUICK := tests/cuda/test_iterations.py tests/cuda/test_lanes.py tests/cuda/test_sessions.py \
-  tests/gpu/test_lane.py 'tests/gpu/test_training.py::test_training_comes_to_the_same[cnn]' \
+CUDA_QUICK := tests/system/cuda/test_iterations.py tests/system/cuda/test_lanes.py tests/system/cuda/test_sessions.py \
+  tests/system/gpu/test_lane.py 'tests/system/gpu/test_training.py::test_training_comes_to_the_same[cnn]' \
   -k 'not eager and not transformer and not a_thousand_iterations and not statistics_of and not steady_loop \
   and not persistent_is and not what_persists_keeps and not expandable_segments_are'
 CUDA_MADE := $(CUDA_LIBRARIES)/nvml
 FAKE_UUID := GPU-01010101-0101-0101-0101-010101010101
 # With DEVICE=cuda the demo has the GPU of this machine, or where there is none, one that is main memory.
-ON_FAKE_GPU := $(if $(filter cuda,$(DEVICE)),$(if $(wildcard /dev/nvidiactl),,FAKE_CUDA_HOST=$$$$ tests/cuda/run))
+ON_FAKE_GPU := $(if $(filter cuda,$(DEVICE)),$(if $(wildcard /dev/nvidiactl),,FAKE_CUDA_HOST=$$$$ tests/system/cuda/run))
 SITE = $$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 ROOT_MAY := $(if $(filter 0,$(shell id -u)),--allow-root)
 
@@ -82,7 +82,7 @@ lab: $(INSTALLED)  ## open JupyterLab on the examples
 test: $(INSTALLED) $(MODULES)  ## ten minutes: units, contracts, and one path through each whole system
 	$(MAKE) --jobs 2 test-frontend test-python
 
-test-system: $(INSTALLED) $(MODULES)  ## what else a change may break; ROOM=broker: of these folders of tests alone
+test-system: $(INSTALLED) $(MODULES)  ## what else a change may break; ROOM=unit/broker: of these folders of tests alone
 	$(if $(ROOM),,$(MAKE) test-cpp)
 	MAKEFLAGS= $(BIN)/pytest $(TWO_AT_A_TIME) -m 'system and not thorough' $(addprefix tests/,$(ROOM))
 
@@ -120,34 +120,34 @@ test-python: $(INSTALLED) $(MODULES)  ## pytest: kernels, servers, sockets, brow
 	MAKEFLAGS= $(BIN)/pytest $(TWO_AT_A_TIME)
 
 test-cuda: $(INSTALLED) $(CUDA_MADE)  ## lanes under PyTorch's own CUDA allocator, on a GPU that is main memory
-	tests/cuda/run -m pytest --timeout 1000 $(CUDA_TESTS)
+	tests/system/cuda/run -m pytest --timeout 1000 $(CUDA_TESTS)
 
 test-cuda-quick: $(INSTALLED) $(CUDA_MADE)  ## the part of it that takes minutes
-	tests/cuda/run -m pytest --timeout 1000 $(CUDA_QUICK)
+	tests/system/cuda/run -m pytest --timeout 1000 $(CUDA_QUICK)
 
 rehearse-gpu: $(INSTALLED) $(CUDA_MADE)  ## benchmarks/gpu.sh from beginning to end on the fake GPU; no figure counts
-	PYTHON=tests/cuda/run benchmarks/gpu.sh --rehearse
+	PYTHON=tests/system/cuda/run benchmarks/gpu.sh --rehearse
 
 # Without what PyTorch wants: libraries of NVIDIA's must not be there.
-$(CUDA_INSTALLED): $(TOOLS) tests/cuda/headers.txt tests/cuda/stand_ins/hook.py
+$(CUDA_INSTALLED): $(TOOLS) tests/system/cuda/headers.txt tests/stand_ins/cuda/hook.py
 	$(BIN)/python -m venv --clear $(CUDA_VENV)
 	$(CUDA_PIP) torch==$(CUDA_TORCH)
-	$(CUDA_PIP) --upgrade --target build/cuda/headers --requirement tests/cuda/headers.txt
-	cp tests/cuda/stand_ins/hook.py $(call SITE,$(CUDA_VENV))/fake_gpu_hook.py
+	$(CUDA_PIP) --upgrade --target build/cuda/headers --requirement tests/system/cuda/headers.txt
+	cp tests/stand_ins/cuda/hook.py $(call SITE,$(CUDA_VENV))/fake_gpu_hook.py
 	ln -s ../$(VENV)/etc ../$(VENV)/share $(CUDA_VENV)  # where Jupyter finds extensions and kernels
 	echo "import site; site.addsitedir('$(call SITE,$(VENV))'); import fake_gpu_hook" \
 	  > $(call SITE,$(CUDA_VENV))/fake_gpu.pth
 	touch $@
 
-$(CUDA_MADE): $(CUDA_INSTALLED) $(wildcard tests/fake_driver/* tests/cuda/stand_ins/*) csrc/memory/cuda/cuda_driver.h
-	$(BIN)/python tests/cuda/stand_ins/make.py $(call SITE,$(CUDA_VENV))/torch build/cuda/headers $(CUDA_LIBRARIES)
+$(CUDA_MADE): $(CUDA_INSTALLED) $(wildcard tests/stand_ins/driver/* tests/stand_ins/cuda/*) csrc/memory/cuda/cuda_driver.h
+	$(BIN)/python tests/stand_ins/cuda/make.py $(call SITE,$(CUDA_VENV))/torch build/cuda/headers $(CUDA_LIBRARIES)
 	echo "gpu $(FAKE_UUID) $$((4 << 30)) 0 NVIDIA L4" > $@
 
 faults: $(INSTALLED)  ## hours: every test in all its kinds; break what can break: docs/results/reliability.md
-	$(BIN)/pytest $(WITH_SYSTEM) tests/faults --reliability docs/results/reliability.md
+	$(BIN)/pytest $(WITH_SYSTEM) tests/system/faults --reliability docs/results/reliability.md
 	$(BIN)/pytest $(TWO_AT_A_TIME) -m thorough --hypothesis-profile=faults
-	$(BIN)/pytest $(TWO_AT_A_TIME) $(WITH_SYSTEM) --squeeze-to-floor tests/torch tests/session tests/kernel
-	$(BIN)/pytest $(WITH_SYSTEM) tests/fuzz --fuzz-seconds 600
+	$(BIN)/pytest $(TWO_AT_A_TIME) $(WITH_SYSTEM) --squeeze-to-floor tests/unit/torch tests/unit/session tests/system/kernel
+	$(BIN)/pytest $(WITH_SYSTEM) tests/models/fuzz --fuzz-seconds 600
 	$(BIN)/pytest $(WITH_SYSTEM) $(SEARCHES) --hypothesis-profile=faults
 	GPUSHARE_TEST_PATHS=10 $(MAKE) test-cpp THREADED='*' THREADED_PARTS='core simulation memory cuda handoff'
 	$(MAKE) test-bindings

@@ -4,7 +4,7 @@
 #   benchmarks/gpu.sh --pack [FOLDER]   where there is a network: bring along what may be missing
 #   benchmarks/gpu.sh [PART...]         on the machine with the GPU, from the same FOLDER
 #   benchmarks/gpu.sh --rehearse        without a GPU: main memory, and a driver that is made up;
-#                                       with PYTHON=tests/cuda/run the fake GPU (`make rehearse-gpu`)
+#                                       with PYTHON=tests/system/cuda/run the fake GPU (`make rehearse-gpu`)
 #   benchmarks/gpu.sh --help
 #
 # $PYTHON is the Python that has PyTorch (python3 unless told); $OUT gets a copy of the results.

@@ -1,6 +1,6 @@
 """GPU memory of 1, 2, 4 and 8 notebooks in one lane, against what they need and against stock,
 under PyTorch's own caching allocator on a GPU that is main memory:
-``tests/cuda/run benchmarks/gpu_memory.py``, once `make test-cuda` has built that.
+``tests/system/cuda/run benchmarks/gpu_memory.py``, once `make test-cuda` has built that.
 
 Each is a process that trains a CNN or a transformer, in turn. Kernels compute nothing there, so
 memory alone is measured: what the device has given away, which is what no process could have
@@ -236,7 +236,7 @@ def figures_of(count: int, alone: dict[str, Needs]) -> list[Figure]:
 
 def main() -> int:
     if "FAKE_CUDA_BYTES" not in os.environ:
-        sys.exit("gpu_memory.py counts calls of the fake GPU: tests/cuda/run runs it")
+        sys.exit("gpu_memory.py counts calls of the fake GPU: tests/system/cuda/run runs it")
     os.environ["FAKE_CUDA_KERNELS"] = ""
     os.environ["FAKE_CUDA_BYTES"] = str(CAPACITY)
     os.environ["JUPYTER_GPUSHARE_CUDA_CONTEXT_BYTES"] = "0"

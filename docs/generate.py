@@ -1,4 +1,4 @@
-"""Writes docs/reference from the code: `make reference`. tests/test_docs.py holds it current."""
+"""Writes docs/reference from the code: `make reference`. tests/house/test_docs.py keeps it so."""
 
 from __future__ import annotations
 

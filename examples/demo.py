@@ -31,7 +31,7 @@ from rich.text import Text
 from server import JSON, Notebook, Server, ServerError
 
 HERE = Path(__file__).resolve().parent
-IS_FAKE_GPU = "FAKE_CUDA_BYTES" in os.environ  # tests/cuda/run gives it
+IS_FAKE_GPU = "FAKE_CUDA_BYTES" in os.environ  # tests/system/cuda/run gives it
 RESULT = HERE.parent / "build" / ("demo-fake-gpu.json" if IS_FAKE_GPU else "demo.json")
 NAMES = ("cnn", "transformer", "mlp_gan")
 COLOURS = {"cnn": "cyan", "transformer": "magenta", "mlp_gan": "yellow"}

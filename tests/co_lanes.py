@@ -10,9 +10,9 @@ from pathlib import Path
 
 from jupyter_gpushare.wire.snapshot import LaneView, Snapshot
 
-from .broker.test_co_lanes import Claims, claims
-from .faults.scene import ledgers
 from .polling import comes, until
+from .system.faults.scene import ledgers
+from .unit.broker.lanes.test_co_lanes import Claims, claims
 
 PERSISTENT, EPHEMERAL = 1_106_004, 24 << 16  # bytes of one of the trainings
 CHUNK = 64 << 10

@@ -41,7 +41,7 @@ from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 from .progress import Progress
 
 if TYPE_CHECKING:
-    from .faults.scene import Nursery
+    from .system.faults.scene import Nursery
 
 # Searches draw the same examples in each run; `--hypothesis-profile=faults` draws others.
 hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None)
@@ -82,7 +82,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 # Files whose tests have jobs on the engine `local`, which sees those of all processes here.
-WITH_JOBS = ("browser/test_jobs.py", "cluster/", "kernel/test_jobs.py", "server/test_jobs.py")
+WITH_JOBS = (
+    *("unit/cluster/", "unit/server/rest/test_jobs.py"),
+    *("system/browser/test_jobs.py", "system/kernel/test_jobs.py"),
+)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -182,7 +185,7 @@ def driver() -> Path:
 
 
 def is_up_to_date(library: Path) -> bool:
-    read = (*(ROOT / "tests" / "fake_driver").iterdir(), *(ROOT / "csrc").rglob("*.h"))
+    read = (*(ROOT / "tests" / "stand_ins" / "driver").iterdir(), *(ROOT / "csrc").rglob("*.h"))
     return library.exists() and library.stat().st_mtime > max(f.stat().st_mtime for f in read)
 
 
@@ -190,7 +193,7 @@ def compile_shared(library: Path, sources: Sequence[str]) -> None:
     """Replace the library at once: another process may compile it at the same time."""
     made = library.with_suffix(f".{os.getpid()}")
     build = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-shared", "-fPIC"]
-    paths = [str(ROOT / "tests" / "fake_driver" / source) for source in sources]
+    paths = [str(ROOT / "tests" / "stand_ins" / "driver" / source) for source in sources]
     place = ["-o", str(made), f"-Wl,-soname,{library.name}"]
     subprocess.run([*build, f"-I{ROOT / 'csrc'}", *paths, *place], check=True)
     made.replace(library)
@@ -199,7 +202,7 @@ def compile_shared(library: Path, sources: Sequence[str]) -> None:
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
     """Forks processes in which PyTorch is there at once."""
-    from .faults.scene import Nursery
+    from .system.faults.scene import Nursery
 
     nursery = Nursery()
     yield nursery
@@ -207,8 +210,8 @@ def nursery() -> Iterator[Nursery]:
 
 
 class FakeGpus:
-    """The answers of NVML, in this process and in those that it starts; tests/fake_driver says how
-    they are written. `say` may be called again at any time."""
+    """The answers of NVML, in this process and in those that it starts, in the words of
+    tests/stand_ins/driver/fake_nvml.cpp. `say` may be called again at any time."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -287,7 +290,7 @@ def private_broker(**own: Any) -> Iterator[Settings]:
 
 class StandInHub:
     """The part of JupyterHub's API that a broker asks: whose a token is. It is not the hub itself,
-    which tests/hub has."""
+    which tests/system/hub has."""
 
     def __init__(self) -> None:
         self.of: dict[str, dict[str, object]] = {}  # token -> model

@@ -46,11 +46,11 @@ class Progress:
         failed = f", {self._failed[room]} failed" if self._failed[room] else ""
         self._terminal.ensure_newline()
         self._terminal.write_line(
-            f"{room:<12} {self._tests[room]:>5} tests {self._seconds[room]:>6.0f} s{failed}"
+            f"{room:<14} {self._tests[room]:>5} tests {self._seconds[room]:>6.0f} s{failed}"
         )
 
 
 def room_of(test: str) -> str:
-    """Return the folder below tests/ that has the test with that node id."""
+    """Return the room of the test with that node id: two folders below tests/, or one."""
     folders = test.partition("::")[0].removeprefix("tests/").split("/")[:-1]
-    return folders[0] if folders else ROOT_ROOM
+    return "/".join(folders[:2]) or ROOT_ROOM

@@ -115,7 +115,8 @@ def driver(folder: Path) -> None:
         shutil.copy(made, DRIVER)
     if IS_HOST:
         sources = [
-            ROOT / "tests" / "fake_driver" / f"fake_{part}.cpp" for part in ("driver", "gpu")
+            ROOT / "tests" / "stand_ins" / "driver" / f"fake_{part}.cpp"
+            for part in ("driver", "gpu")
         ]
         _compile(HOME / "libcuda.so.1", *sources, "-shared", "-fPIC")
 

@@ -18,7 +18,7 @@ DRIVER = HOME / "driver"  # the program of driver.cpp
 
 DEVICE = os.environ.get("GPUSHARE_GPU_DEVICE", "cuda:0")  # that sessions share
 IS_HOST = DEVICE == "host"  # main memory, which has no calls of CUDA
-IS_FAKE_GPU = "FAKE_CUDA_BYTES" in os.environ  # $PYTHON is tests/cuda/run
+IS_FAKE_GPU = "FAKE_CUDA_BYTES" in os.environ  # $PYTHON is tests/system/cuda/run
 IS_REHEARSAL = "GPUSHARE_GPU_REHEARSAL" in os.environ  # in miniature, and no figure counts
 REHEARSED = 4  # times as long may all last in a rehearsal, where there are only a few cores
 

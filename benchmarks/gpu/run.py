@@ -48,7 +48,7 @@ PARTS = (
     Part("machine", ("-m", "gpu.machine"), 60, "what this machine is", True),
     Part("driver_facts", ("{driver}", "facts"), 90, "what NVIDIA's driver does"),
     Part("driver_costs", ("{driver}", "costs"), 60, "what its calls cost, by chunk size"),
-    Part("tests", ("-m", "gpu.tests"), 300, "tests/gpu: nothing is lost, nothing differs"),
+    Part("tests", ("-m", "gpu.tests"), 300, "tests/system/gpu: nothing is lost, nothing differs"),
     Part("glue", ("-m", "gpu.glue"), 60, "what PyTorch's own calls at a boundary cost"),
     Part("changeover", ("-m", "gpu.changeover"), 100, "a turn goes from one notebook to another"),
     Part("alone", ("-m", "gpu.alone"), 150, "sharing on over stock, alone"),

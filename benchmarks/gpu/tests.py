@@ -1,4 +1,4 @@
-"""tests/gpu with pytest; each test is a fact: it held, or did not, or was skipped for a reason."""
+"""Runs tests/system/gpu: each test is a fact, which held, did not, or was skipped."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     """Send pytest's own output where the others' output goes."""
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    folder = ROOT / "tests" / "gpu"
+    folder = ROOT / "tests" / "system" / "gpu"
     plain = ["-v", "--tb=long", "-p", "no:cacheprovider", f"--timeout={TEST_SECONDS}"]
     where = [f"--rootdir={ROOT}", f"--confcutdir={folder}", str(folder)]
     return int(pytest.main([*plain, *where, *arguments], plugins=[Reporter(lines)]))

@@ -9,7 +9,7 @@ A segment for which the lane had no room is private, and PyTorch would keep it f
 iteration and prefer it to the lane's. So an iteration that overflowed is followed by a new pool.
 
 This module has run under PyTorch's own allocator on a driver that replaces the real one
-(tests/cuda), and on one card (docs/results/gpu.md).
+(tests/system/cuda), and on one card (docs/results/gpu.md).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LEAST_SEED = 20 << 20  # bytes; for a smaller request PyTorch makes a segment of that size
 TIDY = 8  # times to empty the cache after an iteration outside; live blocks pin segments
 INACTIVE = "inactive"  # the caching allocator's state of a free block
-OLDEST = (2, 11)  # version of PyTorch; tests/cuda has run it and newer ones, and none before
+OLDEST = (2, 11)  # version of PyTorch; tests/system/cuda has run it and newer ones, and none before
 NEEDED = (  # private functions of PyTorch; no public one routes all threads
     "_cuda_beginAllocateToPool",
     "_cuda_endAllocateToPool",

@@ -1,0 +1,205 @@
+"""Tables of a Snapshot: readable at every width, and harmless whatever a notebook is called."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from jupyter_gpushare._core import Demand, SessionSpec
+from jupyter_gpushare._core_testing import Scheduler
+from jupyter_gpushare.client.notebook.waiting_line import sentence
+from jupyter_gpushare.format import LABELS, duration, size
+from jupyter_gpushare.reasons import Reason
+from jupyter_gpushare.tables import MEMORY, STATES, as_html, as_text
+from jupyter_gpushare.tools import overview
+from jupyter_gpushare.wire import snapshot as s
+from jupyter_gpushare.wire.messages import Wait
+
+from ..snapshots import GIB, IDLE, snapshot_of
+from ..violations import ROOT, expect_none, named
+
+FORMAT_OF_THE_PANEL = ROOT / "labextension" / "src" / "format.ts"
+STYLE_OF_THE_PANEL = ROOT / "labextension" / "style" / "base.css"
+JUPYTERLAB = {"brand": "blue", "success": "green", "warn": "yellow", "error": "red"}
+COLOUR = re.compile(r"""(?<!&)#(?:[0-9a-fA-F]{3,4}){1,2}(?=['";)])""")
+WAITING = replace(
+    IDLE,
+    id="w",
+    name="w.ipynb",
+    state="waiting",
+    position=2,
+    waiting_seconds=3.0,
+    expected_wait_seconds=60.0,
+    reason="a.ipynb runs",
+)
+
+
+def text_of(snapshot: s.Snapshot, width: int = 120) -> str:
+    return as_text(overview.tables(snapshot), width)
+
+
+SIZES = Path(__file__).parents[1] / "data" / "sizes.json"  # the panel's tests have them too
+
+
+def test_sizes_have_one_to_four_digits_in_sentences_and_refusals() -> None:
+    for count, words in json.loads(SIZES.read_text()):
+        assert size(count) == words
+        with pytest.raises(OverflowError) as refusal:
+            Scheduler(1).open(0.0, "a", SessionSpec("u", demand=Demand(count, 2)))
+        assert str(refusal.value).startswith(f"needs {words} ({count} bytes) persistent")
+
+
+def test_durations_are_written_as_people_say_them() -> None:
+    said = {
+        0.04: "0 s",
+        3.21: "3.2 s",
+        45: "45 s",
+        119.6: "2 min 0 s",
+        150: "2 min 30 s",
+        599.7: "10 min",
+        7500: "2 h 5 min",
+    }
+    assert {seconds: duration(seconds) for seconds in said} == said
+
+
+def test_the_panel_has_the_same_labels() -> None:
+    (table,) = re.findall(r"function labels\(.*?\n}", FORMAT_OF_THE_PANEL.read_text(), re.DOTALL)
+    assert dict(re.findall(r"(\w+): trans.__\('(.+)'\)", table)) == LABELS
+
+
+def test_a_hue_means_the_same_in_the_panel() -> None:
+    style = STYLE_OF_THE_PANEL.read_text()
+    variables = re.findall(rf"--gs-(\w+): var\(--jp-({'|'.join(JUPYTERLAB)})-color1\)", style)
+    hues = {name: JUPYTERLAB[colour] for name, colour in variables}
+    meanings = {**STATES, **MEMORY}
+    assert hues == {name: meanings[name] for name in ("persistent", "lane", "waiting", "overdue")}
+    sign = r"\.jp-mod-(\w+) \.jp-GpuShare-sign \{\s*border-color: var\(--gs-(\w+)\)"
+    signs = {state: hues[name] for state, name in re.findall(sign, style) if state in STATES}
+    assert signs == {state: STATES[state] for state in ("running", "overdue", "waiting")}
+
+
+def test_no_other_file_has_colours_of_its_own() -> None:
+    rooms = ("jupyter_gpushare", "kernel_ext", "server_ext", "benchmarks")
+    files = [path for room in rooms for path in (ROOT / room).rglob("*.py")]
+    expect_none(
+        f"{named(path)}: {found[0]}"
+        for path in files
+        if path.name != "tables.py" and (found := COLOUR.search(path.read_text()))
+    )
+
+
+def test_a_waiting_notebook_is_shown_with_position_time_and_reason() -> None:
+    text = text_of(snapshot_of(IDLE, WAITING), 160)
+    assert re.search(r"w\.ipynb .*2 +3\.0 s +≈ 60 s", text)
+    assert "a.ipynb runs" in text
+
+
+def test_empty_columns_are_left_out() -> None:
+    text = text_of(snapshot_of(IDLE))
+    assert "Weight" not in text
+    assert "Weight" in text_of(snapshot_of(replace(IDLE, weight=2.0)))
+
+
+def test_unmanaged_memory_is_shown_where_there_is_some() -> None:
+    snapshot = snapshot_of(IDLE)
+    assert "nmanaged" not in text_of(snapshot) + overview.bars_html(snapshot)
+    device = replace(snapshot.devices[0], unmanaged_bytes=3 * GIB, free_bytes=2 * GIB)
+    snapshot = replace(snapshot, devices=[device])
+    assert "Unmanaged" in text_of(snapshot)
+    assert "3.0 GiB unmanaged memory" in overview.bars_html(snapshot)
+
+
+def test_rows_that_need_attention_come_first() -> None:
+    overdue = replace(IDLE, id="o", name="o.ipynb", state="overdue")
+    text = text_of(snapshot_of(IDLE, WAITING, overdue))
+    shown = re.findall(r"^  (\w\.ipynb)", text.split("Notebooks")[1], re.MULTILINE)
+    assert shown == ["o.ipynb", "w.ipynb", "a.ipynb"]
+
+
+def test_a_hundred_long_names_stay_readable_at_every_width() -> None:
+    shown = snapshot_of(
+        *(
+            replace(WAITING, id=f"i{n}", name=f"{n:03} " + "long " * 30, position=n + 1)
+            for n in range(100)
+        )
+    )
+    for width in (60, 80, 100, 160):
+        lines = text_of(shown, width).splitlines()
+        assert max(map(len, lines)) <= width
+        for number in range(100):
+            (line,) = [line for line in lines if line.startswith(f"  {number:03} ")]
+            assert "waiting" in line
+            assert f" {number + 1} " in line
+
+
+def test_a_name_cannot_control_a_terminal() -> None:
+    named = replace(IDLE, name="\x1b[2Jgone\r\n[bold red]x")
+    text = text_of(snapshot_of(named))
+    assert "\x1b" not in text
+    assert "[bold red]x" in text
+
+
+def test_a_name_cannot_put_markup_into_a_page() -> None:
+    named = replace(IDLE, name="<script>alert('1')</script>")
+    page = as_html(overview.tables(snapshot_of(named)))
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_one_s_own_notebook_is_marked() -> None:
+    tables = overview.tables(snapshot_of(IDLE, WAITING), "w")
+    assert "→ w.ipynb" in as_text(tables)
+
+
+def test_a_picture_ages_until_the_expected_wait_has_run_out_and_is_unknown() -> None:
+    shown = snapshot_of(IDLE, WAITING)
+    for seconds, expected in ((50, 10.0), (59, 1.0), (61, None)):
+        (idle, waiting) = overview.aged(shown, seconds).devices[0].sessions
+        assert idle == IDLE
+        assert waiting.waiting_seconds == 3.0 + seconds
+        assert waiting.expected_wait_seconds == expected
+    assert re.search(r"w\.ipynb .* next ", text_of(overview.aged(shown, 59.5), 160))
+
+
+def test_iterations_have_the_time_that_they_will_still_take() -> None:
+    declares = replace(IDLE, busy=True, remaining_iterations=64, remaining_seconds=370.0)
+    assert "8 of 72, ≈ 6 min 10 s" in text_of(snapshot_of(declares))
+    later = overview.aged(snapshot_of(declares), 310.0)
+    assert "8 of 72, ≈ 60 s" in text_of(later)
+    assert "≈" not in text_of(overview.aged(later, 61.0)), "it has run out, so it is unknown"
+
+
+def test_several_devices_are_told_apart() -> None:
+    one = snapshot_of(IDLE)
+    both = replace(one, devices=[*one.devices, replace(one.devices[0], name="cuda:0")])
+    assert text_of(one).count("cuda:0") == 0
+    assert text_of(both).count("cuda:0") == 3  # among devices, lanes and notebooks
+
+
+def test_the_waiting_sentence_tells_what_is_known() -> None:
+    stop = "Interrupt the cell to stop waiting."
+    begin = "Waiting for the device, queue position 2"
+    why = [Reason("waits_for", other="c"), Reason("other_is_overdue")]
+    named = Wait(1, 2, 3.0, "", "cnn.ipynb", 12.0, why, {"c": "cnn.ipynb"})
+    assert sentence(named.in_words()) == (
+        f"{begin}, about 12 s (3.0 s so far): waits for cnn.ipynb, which is overdue. {stop}"
+    )
+    assert sentence(Wait(1, 2, 3.0, "needs 3 GiB", "cnn.ipynb", 12.0)) == (
+        f"{begin} after cnn.ipynb, about 12 s (3.0 s so far): needs 3 GiB. {stop}"
+    )
+    assert sentence(Wait(1, 2, 3.0, "", expected_seconds=0.4)).startswith(f"{begin}, next (3.0 s")
+    assert sentence(Wait(1, 1, 3.0, "", remaining_seconds=370.0)) == (
+        "Waiting for the device, queue position 1 (3.0 s so far)."
+        f" All iterations are done in about 6 min 10 s. {stop}"
+    )
+    assert sentence(Wait(1, 1, 3.0, "")) == (
+        f"Waiting for the device, queue position 1 (3.0 s so far). {stop}"
+    )
+    held = "throttled: a class has the device until noon"
+    assert sentence(Wait(1, 0, 3.0, held, "cnn.ipynb")) == (
+        f"Waiting for the device (3.0 s so far): {held}. {stop}"
+    )

@@ -1,0 +1,150 @@
+"""Trainings compute at once in one lane, each from its own end: to the last bit as alone, and never
+in more than the lane. The fault matrix has one of them killed, the broker, and a third."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jupyter_gpushare.settings import Settings, as_environment
+from jupyter_gpushare.wire.messages import Curve
+from jupyter_gpushare.wire.snapshot import Snapshot
+
+from ....co_lanes import CHUNK, EPHEMERAL, Watch, begun, capacity
+from ....polling import until
+from ....programs.cells import BODIES, LARGE, program
+from ....snapshots import is_valid
+from ...faults.scene import Alone, Party, lane_memories, results, trainer
+from ..conftest import last_json, results_alone
+
+if TYPE_CHECKING:
+    from ...faults.scene import Nursery
+    from ..conftest import Notebook
+
+
+@pytest.fixture(params=[2])
+def trainings(request: pytest.FixtureRequest) -> int:
+    """Return how many there is room for."""
+    return int(request.param)
+
+
+@pytest.fixture
+def shared(settings: Settings, monkeypatch: pytest.MonkeyPatch, trainings: int) -> Settings:
+    """Settings of a broker where two sessions may use one lane at once."""
+    own = {"share_lanes": "1", "running_lanes": "2"}
+    own["host_capacity_bytes"] = str(capacity(trainings))
+    for name, value in own.items():
+        monkeypatch.setenv(f"JUPYTER_GPUSHARE_{name.upper()}", value)
+    return settings
+
+
+@pytest.fixture
+def train(shared: Settings, nursery: Nursery) -> Iterator[Callable[[str], Party]]:
+    started: list[Party] = []
+
+    def train(name: str) -> Party:
+        environment = {**os.environ, **as_environment(shared)}
+        started.append(nursery.party(trainer(name), environment))
+        return started[-1]
+
+    yield train
+    for party in started:
+        party.end()
+
+
+@pytest.fixture
+def alone(nursery: Nursery) -> Iterator[Alone]:
+    alone = Alone(nursery)
+    yield alone
+    alone.close()
+
+
+@pytest.fixture
+def watched(look: Callable[[], Snapshot]) -> Iterator[Callable[[], Watch]]:
+    """A call returns when both compute."""
+    opened: list[Watch] = []
+
+    def watched() -> Watch:
+        opened.append(begun(look))
+        return opened[-1]
+
+    yield watched
+    for watch in opened:
+        watch.close()
+
+
+def has_trained(party: Party, alone: Alone) -> bool:
+    """Whether it goes on, and has come to what it comes to alone."""
+    before, _ = results(party)
+    rounds, found = results(party)
+    return rounds > before and bool(found == alone.after(rounds))
+
+
+def test_two_trainings_at_once_come_to_what_they_come_to_alone_in_no_more_than_the_lane(
+    train: Callable[[str], Party],
+    alone: Alone,
+    watched: Callable[[], Watch],
+    look: Callable[[], Snapshot],
+) -> None:
+    both = [train(name) for name in ("first", "second")]
+    watch = watched()
+    (width,) = {lane.width_bytes for lane in look().devices[0].lanes} - {0}
+    assert EPHEMERAL <= width < 2 * EPHEMERAL
+    assert width % CHUNK == 0
+    until(lambda: watch.together > 200)
+    assert all(has_trained(party, alone) for party in both)
+    assert watch.above == 0
+    device = look().devices[0]
+    assert is_valid(device)
+    assert device.persistent_bytes + width <= device.capacity_bytes
+    assert sum(lane_memories(look().broker.pid)) <= width
+
+
+@pytest.mark.system
+def test_the_curve_of_a_training_is_told_and_is_the_same_in_turns_and_beside_another(
+    train: Callable[[str], Party], watched: Callable[[], Watch], look: Callable[[], Snapshot]
+) -> None:
+    """It tells what is alive: the demand of an iteration has gaps between blocks as well."""
+    train("first")
+
+    def curves() -> list[Curve]:
+        views = [(view.iterations, view.curve) for view in look().devices[0].sessions]
+        return [curve for iterations, curve in views if curve is not None and iterations > 10]
+
+    until(lambda: len(curves()) == 1)
+    (alone,) = curves()
+    assert 0.5 * EPHEMERAL <= alone.peak_bytes <= EPHEMERAL
+    assert len(alone.percent) == 32
+    assert max(alone.percent) == 100
+    assert min(alone.percent[0], alone.percent[-1]) < 50
+    assert 0 < alone.seconds < 60
+    train("second")
+    watched()
+    until(lambda: len(curves()) == 2)
+    assert all(0.5 * EPHEMERAL <= curve.peak_bytes <= EPHEMERAL for curve in curves())
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("trainings", [3], indirect=True)
+def test_what_people_write_in_notebooks_comes_to_the_same_beside_another_training(
+    shared: Settings,
+    train: Callable[[str], Party],
+    alone: Alone,
+    notebook: Callable[..., Notebook],
+    watched: Callable[[], Watch],
+) -> None:
+    expected = results_alone({case: program(case, LARGE) for case in BODIES})
+    ours = notebook("ours")
+    beside = train("beside")
+    cell = ours.start(program("zero_grad_first", LARGE).replace("data * 5", "data * 200"))
+    watch = watched()
+    ours.end(cell)
+    for case in BODIES:
+        assert last_json(ours.run(program(case, LARGE))) == expected[case], case
+    assert watch.together > 100
+    assert watch.above == 0
+    ours.run("%gpushare off")  # what its variables hold of iterations stays where it is
+    assert has_trained(beside, alone)

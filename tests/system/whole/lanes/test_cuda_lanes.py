@@ -1,0 +1,188 @@
+"""The whole way of a GPU's lane: a real broker, real sessions in processes of their own, real
+chunks by a driver that stands in for NVIDIA's."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.snapshot import SessionView
+
+from ....polling import until
+from ...faults.scene import open_memory
+
+if TYPE_CHECKING:
+    from ....conftest import FakeGpus
+
+TRAINING = Path(__file__).with_name("cuda_training.py")
+MIB = 1 << 20
+CHUNK = 2 * MIB
+CAPACITY = 64 * MIB
+
+
+class Notebook:
+    """One of those processes."""
+
+    def __init__(self, name: str, persistent: int, ephemeral: int) -> None:
+        self.name, self.value = name, sum(name.encode()) % 255 + 1
+        self._process = subprocess.Popen(
+            [sys.executable, str(TRAINING), name, str(persistent), str(ephemeral)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self._process.pid
+
+    def begin(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def end(self) -> Any:
+        assert self._process.stdout is not None
+        answer = self._process.stdout.readline()
+        assert answer, f"{self.name} has ended"
+        return json.loads(answer)
+
+    def runs(self, line: str) -> Any:
+        self.begin(line)
+        return self.end()
+
+    def is_well(self) -> bool:
+        answer = self.runs("answer = [memory.is_right, memory.is_valid(), memory.trouble]")
+        assert answer == [True, "", []]
+        return True
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.wait(60)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def chunks_of(pid: int) -> set[int]:
+    """Return the GPU's memory that a process has: the numbers of the files that it is."""
+    return {status.st_ino for _, status in open_memory(pid, "fake-gpu")}
+
+
+@pytest.fixture
+def gpu(gpus: FakeGpus, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lane of 32 chunks, which goes to the next waiting session at each boundary."""
+    monkeypatch.setenv("JUPYTER_GPUSHARE_QUANTUM_SECONDS", "1e-6")
+    gpus.say(f"gpu GPU-a {CAPACITY} 0 NVIDIA H200")
+
+
+@pytest.fixture
+def broker_pid(gpu: None, broker_pid: int) -> int:
+    return broker_pid
+
+
+@pytest.fixture
+def notebook(gpu: None, settings: Settings) -> Iterator[Callable[..., Notebook]]:
+    opened = []
+
+    def notebook(name: str, persistent: int = CHUNK, ephemeral: int = 4 * CHUNK) -> Notebook:
+        opened.append(Notebook(name, persistent, ephemeral))
+        return opened[-1]
+
+    yield notebook
+    for each in opened:
+        each.close()
+
+
+def train_together(*notebooks: Notebook, iterations: int = 20) -> None:
+    for each in notebooks:
+        each.begin(f"iterate({iterations}); session.leave()")
+    for each in notebooks:
+        each.end()
+
+
+@pytest.mark.system
+def test_sessions_have_the_same_chunks_in_turn_and_the_broker_keeps_them(
+    notebook: Callable[..., Notebook], broker_pid: int
+) -> None:
+    first, second = notebook("ada"), notebook("bob")
+    first.runs("iterate(1); session.leave(); iterate(1); session.leave()")
+    second.runs("iterate(1); session.leave()")
+    assert second.runs("answer = memory.found") == first.value  # nothing lies between them
+    train_together(first, second)
+    assert first.is_well()
+    assert second.is_well()
+    shared = chunks_of(first.pid) & chunks_of(second.pid)
+    assert shared == chunks_of(broker_pid)
+    assert len(shared) == 4
+    # and persistent memory
+    assert len(chunks_of(first.pid)) == len(chunks_of(second.pid)) == 4 + 1
+
+
+@pytest.mark.system
+def test_the_larger_one_s_chunks_are_added_and_given_back_when_it_leaves(
+    notebook: Callable[..., Notebook], broker_pid: int
+) -> None:
+    small, large = notebook("ada"), notebook("bob", CHUNK, 10 * CHUNK)
+    small.runs("iterate(3); session.leave()")
+    train_together(small, large)
+    assert len(chunks_of(small.pid) & chunks_of(large.pid)) == 10
+    large.close()
+    until(lambda: len(chunks_of(broker_pid)) == 4)
+    small.runs("iterate(3); session.leave()")
+    assert small.is_well()
+    assert len(chunks_of(small.pid)) == 4 + 1
+
+
+@pytest.mark.system
+def test_an_idle_session_releases_chunks_of_a_lane_that_shrinks(
+    notebook: Callable[..., Notebook], broker_pid: int
+) -> None:
+    idle, large = notebook("ada"), notebook("bob", CHUNK, 10 * CHUNK)
+    train_together(idle, large)
+    idle.runs("session.cell_ends()")
+    large.close()
+    until(lambda: len(chunks_of(idle.pid)) == 4 + 1)
+    idle.runs("session.cell_begins(); iterate(2); session.leave(); session.cell_ends()")
+    assert idle.is_well()
+
+
+def test_survivors_of_a_turn_are_their_owner_s_alone(notebook: Callable[..., Notebook]) -> None:
+    keeper, other = notebook("ada"), notebook("bob")
+    keeper.runs("iterate(1); session.leave()")
+    keeper.runs("memory.keeps = True; iterate(1); session.leave(); memory.keeps = False")
+    train_together(keeper, other)
+    assert keeper.runs("answer = [kept.is_whole() for kept in memory.kept]") == [True]
+    assert keeper.is_well()
+    assert other.is_well()
+    assert len(chunks_of(keeper.pid) - chunks_of(other.pid)) == 1 + 4
+    keeper.runs("memory.drop()")
+    train_together(keeper, other)
+    assert keeper.is_well()
+    assert len(chunks_of(keeper.pid) - chunks_of(other.pid)) == 1
+
+
+@pytest.mark.system
+def test_an_idle_session_is_paged_out_for_others_and_comes_back_before_its_cell(
+    notebook: Callable[..., Notebook], sessions: Callable[[], dict[str, SessionView]]
+) -> None:
+    idle, other = notebook("ada", 20 * CHUNK), notebook("bob", 16 * CHUNK)
+    idle.runs("session.cell_begins(); iterate(2); session.leave(); session.cell_ends()")
+    other.runs("session.cell_begins(); iterate(1); session.leave(); iterate(1); session.leave()")
+    assert sessions()["ada"].state == "paged_out"
+    assert sessions()["ada"].paged_out_bytes == 20 * CHUNK
+    until(lambda: chunks_of(idle.pid) <= chunks_of(other.pid))  # only the lane's, if any
+    other.runs("session.cell_ends()")
+    idle.runs("session.cell_begins(); iterate(2); session.leave(); session.cell_ends()")
+    assert idle.is_well()
+    assert sessions()["bob"].state == "paged_out"

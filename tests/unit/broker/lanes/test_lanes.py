@@ -1,0 +1,453 @@
+"""The memory behind lanes: which session gets which piece, when it is emptied, and when it is left
+alone."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import mmap
+import os
+import resource
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare._core import HostLaneMemory
+from jupyter_gpushare.broker.grants.lane_memory import Lanes
+from jupyter_gpushare.broker.service import Service
+from jupyter_gpushare.devices import Device
+from jupyter_gpushare.errors import ConnectionLost, NotPermitted
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import messages as m
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.handoff_slot import write_handoff_token
+from jupyter_gpushare.wire.snapshot import SessionView
+
+from ..listener import KEY
+from ..listener import LaneUser as Notebook
+from ..processes import NOBODY, Child, needs_root
+
+MIB = 1 << 20
+CAPACITY = 64 * MIB
+SIZE = 2 * MIB
+DEVICES = [Device("host", CAPACITY, "main memory", partial(HostLaneMemory, CAPACITY))]
+
+
+def fill(descriptor: int, size: int = SIZE, byte: bytes = b"\xff") -> None:
+    """Write as a session does: through a mapping."""
+    with mmap.mmap(descriptor, size) as pages:
+        pages[:] = byte * size
+
+
+def has_only(descriptor: int, byte: bytes, size: int = SIZE) -> bool:
+    return os.pread(descriptor, size, 0) == byte * size
+
+
+def resident(descriptor: int) -> int:
+    return os.fstat(descriptor).st_blocks * 512
+
+
+# --- the pieces of a device's lanes ---------------------------------------------------------------
+
+
+@pytest.fixture
+def lanes() -> Lanes:
+    return Lanes(partial(HostLaneMemory, CAPACITY))
+
+
+def test_a_turn_of_another_domain_empties_the_piece_and_that_lane_s_alone(lanes: Lanes) -> None:
+    ours, apart = lanes.use(1, "ada"), lanes.use(2, "ada")
+    for piece in (ours, apart):
+        fill(piece.memory.descriptor)
+    theirs = lanes.use(1, "bob")
+    assert (resident(ours.memory.descriptor), resident(apart.memory.descriptor)) == (0, SIZE)
+    assert has_only(theirs.memory.descriptor, b"\0")
+    fill(theirs.memory.descriptor)
+    assert lanes.use(1, "ada") is ours
+    assert has_only(ours.memory.descriptor, b"\0")
+    assert resident(theirs.memory.descriptor) == 0
+
+
+def test_a_lane_that_closes_gives_all_back_and_its_number_is_never_used_again(lanes: Lanes) -> None:
+    gone, kept = lanes.use(1, "ada"), lanes.use(2, "ada")
+    fill(gone.memory.descriptor)
+    lanes.follow({1: 0, 2: SIZE}.__getitem__)
+    assert resident(gone.memory.descriptor) == 0
+    assert lanes.use(1, "ada").number not in (gone.number, kept.number)
+    assert lanes.use(2, "ada") is kept
+
+
+def test_a_domain_whose_sessions_have_gone_keeps_no_piece_that_was_emptied(lanes: Lanes) -> None:
+    gone = lanes.use(1, "ada")
+    lanes.close_emptied({"bob"})
+    assert lanes.use(1, "ada") is gone  # it has contents, which the next domain's turn erases
+    kept = lanes.use(1, "bob")
+    lanes.close_emptied({"bob"})
+    assert (lanes.of("ada"), lanes.of("bob")) == ([], [1])
+    assert lanes.use(1, "bob") is kept
+
+
+def test_an_abandoned_piece_is_left_as_it_is(lanes: Lanes) -> None:
+    left = lanes.use(1, "ada")
+    fill(left.memory.descriptor)
+    lanes.abandon(1, "ada")
+    lanes.abandon(1, "ada")
+    lanes.use(1, "bob")
+    lanes.follow(lambda lane: 0)
+    assert has_only(left.memory.descriptor, b"\xff")
+    assert lanes.use(1, "ada").number != left.number
+
+
+# --- messages of the service about them -----------------------------------------------------------
+
+
+@pytest.fixture
+def handed(
+    service: Service, notebook: Callable[..., Notebook]
+) -> tuple[Notebook, Notebook, Notebook]:
+    """The first has the turn, the second knows the memory and has a direct handoff for the turn
+    after it, and a third, idle, makes their lane as large as it is."""
+    first, second, third = notebook("first"), notebook("second"), notebook("third", SIZE)
+    for each in (second, first):
+        each.says(m.Request(1)).says(m.Finish(1))
+    first.says(m.Request(2))
+    second.says(m.Request(2))
+    service.pass_time(1.0)
+    handoff_token = first.last(m.Yield).successor.handoff_token
+    assert handoff_token == write_handoff_token(
+        KEY, m.Grant(2, 1, SIZE, second.last(m.Grant).memory)
+    )
+    return first, second, third
+
+
+def test_memory_promised_by_a_direct_handoff_stays_until_the_turn_is_over(
+    service: Service, handed: tuple[Notebook, Notebook, Notebook]
+) -> None:
+    """The successor computes before the broker knows it, in a lane that has shrunk meanwhile."""
+    first, second, third = handed
+    third.says(m.Close(), 1.1)
+    fill(second.descriptor)
+    service.tick(1.2)
+    first.says(m.Finish(2), 1.3)
+    assert second.last(m.Grant).bytes == MIB
+    service.tick(1.4)
+    assert has_only(second.descriptor, b"\xff")
+    second.says(m.Finish(2), 1.5)
+    service.tick(1.6)
+    assert resident(second.descriptor) == MIB
+
+
+def test_a_successor_that_is_lost_leaves_the_piece_to_itself(
+    handed: tuple[Notebook, Notebook, Notebook], service: Service
+) -> None:
+    """It may compute there, although the broker has not heard of the direct handoff."""
+    first, second, third = handed
+    third.says(m.Request(1), 1.1)
+    service.lost(second, 1.2)
+    first.says(m.Finish(2), 1.3)
+    assert third.last(m.Grant).memory not in (0, second.last(m.Grant).memory)
+
+
+def test_a_session_that_opens_again_in_its_turn_leaves_the_piece_to_itself(
+    service: Service, notebook: Callable[..., Notebook]
+) -> None:
+    """The broker may hear of the new connection before the end of the old one; with several
+    lanes the neighbour then has the old one at once."""
+    first, second = notebook("first"), notebook("second")
+    first.says(m.SetPolicy(running_lanes=2)).says(m.Request(1))
+    used = first.last(m.Grant).memory
+    first.opens(turn=1, holding=True)
+    second.says(m.Request(1))
+    first.says(m.Finish(1)).says(m.Request(2))
+    assert used not in (first.last(m.Grant).memory, second.last(m.Grant).memory)
+
+
+def test_sessions_without_a_turn_release_a_piece_that_was_left(
+    service: Service, notebook: Callable[..., Notebook]
+) -> None:
+    """Their next turn may be far off, and the system frees the memory only then."""
+    idle, resting, lost = notebook("idle"), notebook("resting"), notebook("lost")
+    for each in (idle, resting):
+        each.says(m.Request(1)).says(m.Finish(1))
+    resting.says(m.Rests(0))
+    lost.says(m.Request(1))
+    left = lost.last(m.Grant).memory
+    service.tick(0.1)
+    service.lost(lost, 0.2)
+    service.tick(0.3)
+    service.tick(0.4)
+    assert idle.heard_of(m.Trim) == resting.heard_of(m.Trim) == [m.Trim(left, 0)]
+    idle.says(m.Request(2), 0.5)
+    assert idle.last(m.Grant).memory not in (0, left)
+    assert resident(idle.descriptor) == 0
+    fill(idle.descriptor)
+    service.tick(0.6)
+    assert idle.heard_of(m.Trim) == [m.Trim(left, 0)]
+
+
+def test_a_holder_releases_a_piece_that_was_left_once_its_turn_is_over(
+    service: Service, notebook: Callable[..., Notebook]
+) -> None:
+    ours = notebook("ours").says(m.Request(1))
+    ours.opens(turn=1, holding=True)
+    service.tick(0.1)
+    assert ours.heard_of(m.Trim) == []
+    ours.says(m.Finish(1), 0.2)
+    service.tick(0.3)
+    assert ours.heard_of(m.Trim) == [m.Trim(ours.last(m.Grant).memory, 0)]
+
+
+@pytest.mark.parametrize(
+    "give_back", [lambda ours: ours.says(m.Request(2)), lambda ours: ours.opens(turn=2)]
+)
+def test_messages_about_a_turn_that_is_over_empty_no_session_s_piece(
+    notebook: Callable[..., Notebook], give_back: Callable[[Notebook], None]
+) -> None:
+    """A Finish that was lost, as by an interrupt, is replaced by the next Request or Open."""
+    ours, theirs = notebook("ours"), notebook("theirs", user="bob")
+    ours.says(m.Request(1))
+    theirs.says(m.Request(1))
+    give_back(ours)
+    fill(theirs.descriptor, MIB)
+    ours.says(m.Report(1, m.Demand(0, SIZE, measured=True)))  # holders learn that their lane grows
+    assert theirs.last(m.Grant).bytes == SIZE
+    assert has_only(theirs.descriptor, b"\xff", MIB)
+
+
+@contextlib.contextmanager
+def no_more_descriptors(pid: int = 0) -> Iterator[None]:
+    """Set a limit for that process, or this one."""
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+
+
+# --- over the socket of a real broker -------------------------------------------------------------
+
+
+class Member:
+    """A session of this process: one connection, and its lane as it was granted last."""
+
+    def __init__(self, settings: Settings, name: str, **fields: Any) -> None:
+        self.client = Client.connect(settings, "tests")
+        demand = m.Demand(0, SIZE, measured=True)
+        self.client.ask(m.Open(id=name, name=name, device="host", demand=demand, **fields))
+        self.turn = int(fields.get("turn", 0))
+
+    def ask(self) -> None:
+        self.turn += 1
+        self.client.send(m.Request(self.turn))
+
+    def await_grant(self) -> m.Grant:
+        """Return the grant of the turn that was asked for last; another may be news of the one
+        before."""
+        while True:
+            message = self.client.receive()
+            assert not isinstance(message, m.Error)
+            if isinstance(message, m.Grant) and message.turn == self.turn:
+                return message
+
+    def take(self) -> m.Grant:
+        self.ask()
+        return self.await_grant()
+
+    def finish(self) -> None:
+        self.client.send(m.Finish(self.turn))
+
+    @property
+    def descriptor(self) -> int:
+        return self.client.lane_memory.descriptor
+
+    @property
+    def file(self) -> int:
+        return os.fstat(self.descriptor).st_ino
+
+
+@pytest.fixture
+def join(settings: Settings) -> Iterator[Callable[..., Member]]:
+    members: list[Member] = []
+
+    def join(name: str, **fields: Any) -> Member:
+        members.append(Member(settings, name, **fields))
+        return members[-1]
+
+    yield join
+    for member in members:
+        member.client.close()
+
+
+def test_the_descriptor_comes_with_the_first_grant_and_not_again(
+    join: Callable[..., Member],
+) -> None:
+    member = join("a")
+    assert member.descriptor == -1
+    grant = member.take()
+    assert (grant.bytes, grant.memory > 0) == (SIZE, True)
+    first = member.client.lane_memory
+    for _ in range(3):
+        member.finish()
+        assert member.take().memory == grant.memory
+    assert member.client.lane_memory is first
+    assert not member.client._descriptors
+
+
+def test_a_session_that_cannot_be_given_the_memory_comes_again_and_costs_the_others_nothing(
+    join: Callable[..., Member], broker_pid: int
+) -> None:
+    """The broker has no descriptor left with which to send it. Nor can it look then whether the
+    other process still computes, so it leaves the piece to that one."""
+    first, second = join("first"), join("second")
+    first.take()
+    second.ask()
+    second.client.look()  # so that it waits by now
+    with no_more_descriptors(broker_pid):
+        first.finish()
+        with pytest.raises(ConnectionLost):
+            second.await_grant()
+        first.take()  # outside of the lane
+    first.finish()
+    assert first.take().memory
+    first.finish()
+    assert join("second", turn=1, waiting=True).await_grant().memory
+
+
+def play_a_turn_for_each_word(pair: socket.socket, settings: Settings) -> None:
+    """For each word a turn: the content of the lane, which is filled then; the next word
+    ends it."""
+    member = Member(settings, "theirs")
+    while pair.recv(64):
+        grant = member.take()
+        is_fresh = has_only(member.descriptor, b"\0", grant.bytes)
+        fill(member.descriptor, grant.bytes, b"\xaa")
+        pair.send(json.dumps([grant.memory, member.file, is_fresh]).encode())
+        pair.recv(64)
+        kept = has_only(member.descriptor, b"\xaa")
+        member.finish()
+        pair.send(json.dumps(kept).encode())
+
+
+@needs_root
+@pytest.mark.usefixtures("open_to_all")
+def test_another_user_has_a_memory_of_its_own_and_finds_nothing_in_it(
+    settings: Settings, join: Callable[..., Member], child: Callable[..., Child]
+) -> None:
+    ours = join("ours")
+    theirs = child(partial(play_a_turn_for_each_word, settings=settings), NOBODY)
+    number = ours.take().memory
+    for _ in range(3):
+        fill(ours.descriptor)
+        theirs.says("take")
+        ours.finish()
+        their_number, their_file, is_fresh = theirs.hears()
+        assert is_fresh
+        assert their_number != number
+        assert their_file != ours.file
+        assert resident(ours.descriptor) == 0, "what we wrote is gone while they have the turn"
+        theirs.says("finish")
+        assert theirs.hears(), "nobody else writes into it"
+        assert ours.take().memory == number
+        assert has_only(ours.descriptor, b"\0")
+
+
+def ask_for_the_session_of_another(pair: socket.socket, settings: Settings) -> None:
+    with Client.connect(settings, start=False) as client:
+        broker = client.welcome.pid
+        requests = [
+            m.Open(id="ours", name="x", turn=1, holding=True),
+            m.Open(id="ours", name="x", turn=1, waiting=True),
+            m.Request(1),
+        ]
+        answers = []
+        for request in requests:
+            client.send(request)
+            answers.append(getattr(client.receive(), "code", "accepted"))
+        has_descriptor = client.lane_memory.descriptor >= 0 or bool(client._descriptors)
+    try:
+        os.listdir(f"/proc/{broker}/fd")
+        answers.append("open")
+    except PermissionError:
+        answers.append("closed")
+    pair.send(json.dumps([answers, has_descriptor]).encode())
+
+
+@needs_root
+@pytest.mark.usefixtures("open_to_all")
+def test_no_user_gets_the_memory_of_another_user_s_session(
+    settings: Settings, join: Callable[..., Member], child: Callable[..., Child]
+) -> None:
+    ours = join("ours")
+    ours.take()
+    theirs = child(partial(ask_for_the_session_of_another, settings=settings), NOBODY)
+    answers, has_descriptor = theirs.hears()
+    assert answers == [NotPermitted.code, NotPermitted.code, "unknown_session", "closed"]
+    assert not has_descriptor
+    fill(ours.descriptor)
+    assert has_only(ours.descriptor, b"\xff")
+
+
+def test_no_session_can_change_the_size_of_the_memory_that_others_map(
+    join: Callable[..., Member],
+) -> None:
+    member = join("a")
+    member.take()
+    size = os.fstat(member.descriptor).st_size
+    assert size >= SIZE
+    for wrong in (0, size - mmap.PAGESIZE, size + mmap.PAGESIZE):
+        with pytest.raises(PermissionError):
+            os.ftruncate(member.descriptor, wrong)
+    with pytest.raises(PermissionError):
+        fcntl.fcntl(member.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    assert os.fstat(member.descriptor).st_size == size
+
+
+def test_a_living_process_without_its_connection_keeps_the_piece_it_may_write_to(
+    join: Callable[..., Member],
+) -> None:
+    holder, other = join("holder"), join("other")
+    number = other.take().memory
+    other.finish()
+    assert holder.take().memory == number
+    fill(holder.descriptor)
+    left = os.dup(holder.descriptor)
+    other.ask()
+    holder.client.close()
+    assert other.await_grant().memory not in (0, number)
+    fill(other.descriptor, byte=b"\xaa")
+    assert has_only(left, b"\xff")
+    os.close(left)
+
+
+def hold(pair: socket.socket, settings: Settings, name: str) -> None:
+    member = Member(settings, name)
+    pair.send(json.dumps(member.take().memory).encode())
+    pair.recv(64)
+
+
+@pytest.mark.system
+def test_a_killed_process_leaves_no_piece_behind(
+    settings: Settings,
+    join: Callable[..., Member],
+    child: Callable[..., Child],
+    sessions: Callable[[], dict[str, SessionView]],
+) -> None:
+    """A process that dies is seen for a moment after its connections have ended."""
+    other = join("other")
+    number = other.take().memory
+    other.finish()
+    for count in range(20):
+        name = f"holder{count}"
+        holder = child(partial(hold, settings=settings, name=name))
+        assert holder.hears() == number
+        other.ask()
+        assert sessions()[name].state == "running"
+        os.kill(holder.pid, signal.SIGKILL)
+        assert other.await_grant().memory == number
+        other.finish()

@@ -1,0 +1,174 @@
+"""The lock beside the socket: which of two brokers serves, and what the next one knows."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from jupyter_gpushare.errors import BrokerUnavailable
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.launch import log_path, try_connect
+from jupyter_gpushare.wire.messages import Demand, Open, SetPolicy
+
+from ....conftest import wait_for_exit
+from ..processes import run_broker
+
+
+@pytest.fixture
+def lock(settings: Settings) -> Path:
+    return Path(settings.socket).with_suffix(".lock")
+
+
+@pytest.fixture
+def second(lock: Path) -> Iterator[subprocess.Popen[str]]:
+    """A broker that has started while another process had the lock and did not answer."""
+    with open(lock, "a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        command = [sys.executable, "-m", "jupyter_gpushare.broker"]
+        with subprocess.Popen(command, cwd="/", stderr=subprocess.PIPE, text=True) as second:
+            while str(lock) not in _open_files(second.pid):
+                assert second.poll() is None
+            fcntl.flock(held, fcntl.LOCK_UN)
+            yield second
+            second.terminate()
+
+
+def _open_files(pid: int) -> set[str]:
+    found = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed just now
+            found.add(str(file.readlink()))
+    return found
+
+
+def test_a_broker_waits_for_the_one_that_is_about_to_end(
+    settings: Settings, second: subprocess.Popen[str]
+) -> None:
+    while (connection := try_connect(Path(settings.socket))) is None:
+        assert second.poll() is None
+    connection.close()
+    with Client.connect(settings, start=False) as client:
+        assert client.welcome.pid == second.pid
+
+
+def test_a_broker_that_starts_after_a_removed_directory_knows_of_sessions_and_live_changes(
+    settings: Settings, broker_pid: int, lock: Path
+) -> None:
+    client = Client.connect(settings)
+    demand = Demand(1000, 1000, measured=True)
+    client.ask(Open(id="a", name="a", device="host", demand=demand))
+    client.ask(SetPolicy("las"))
+    shutil.rmtree(lock.parent)
+    wait_for_exit(broker_pid)
+    assert lock.read_text() == f"{broker_pid}\n"
+    assert "las" in lock.with_suffix(".changes").read_text()
+    client.close()
+
+
+def test_a_removed_directory_stays_away_where_there_were_no_sessions(
+    settings: Settings, broker_pid: int, lock: Path
+) -> None:
+    shutil.rmtree(lock.parent)
+    wait_for_exit(broker_pid)
+    assert not lock.parent.exists()
+
+
+def test_a_lock_of_garbage_stops_no_broker(settings: Settings, lock: Path) -> None:
+    lock.write_bytes(b"\xff\x00\xfe" * 1000)
+    with Client.connect(settings) as client:
+        assert lock.read_text() == f"{client.welcome.pid}\n"
+
+
+STARTER = """
+import sys, time
+from pathlib import Path
+from jupyter_gpushare.wire.launch import StartLock
+with StartLock(Path(sys.argv[1]), 1.0).tried() as is_chosen:
+    print(is_chosen, flush=True)
+    time.sleep(3600)
+"""
+
+
+@pytest.mark.system
+def test_a_client_that_is_stopped_while_it_starts_a_broker_keeps_no_other_from_one(
+    settings: Settings,
+) -> None:
+    command = [sys.executable, "-c", STARTER, settings.socket]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as starter:
+        try:
+            assert starter.stdout
+            assert starter.stdout.readline() == "True\n"
+            starter.send_signal(signal.SIGSTOP)
+            short = msgspec.structs.replace(settings, start_seconds=10.0)
+            with Client.connect(short) as first, Client.connect(short) as second:
+                assert first.welcome.pid == second.welcome.pid
+        finally:
+            starter.kill()
+
+
+START = """
+import os, signal, sys, time
+if "jupyter_gpushare.broker" in sys.orig_argv:
+    with open(os.environ["STARTS"], "a") as starts:
+        is_first = starts.tell() == 0
+        print(os.getpid(), file=starts)
+"""
+SLOW_START = START + "    time.sleep(5)"
+STOPPED_START = START + "    if is_first: os.kill(os.getpid(), signal.SIGSTOP)"
+
+
+@pytest.fixture
+def starts(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """The file with the process ids of the brokers that were started."""
+    (tmp_path / "sitecustomize.py").write_text(request.param)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("STARTS", str(starts := tmp_path / "starts"))
+    yield starts
+    for pid in map(int, starts.read_text().split()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("starts", [SLOW_START], indirect=True)
+def test_a_broker_that_is_slow_to_start_is_started_once(settings: Settings, starts: Path) -> None:
+    with Client.connect(settings) as client:
+        assert starts.read_text() == f"{client.welcome.pid}\n"
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("starts", [STOPPED_START], indirect=True)
+def test_another_broker_is_started_for_one_that_is_stopped(
+    settings: Settings, starts: Path
+) -> None:
+    short = msgspec.structs.replace(settings, start_seconds=20.0)
+    with Client.connect(short) as client:
+        assert starts.read_text().split()[1:] == [str(client.welcome.pid)]
+
+
+def test_a_directory_in_the_place_of_the_socket_is_reported(settings: Settings) -> None:
+    path = Path(settings.socket)
+    path.mkdir()
+    done = run_broker()
+    assert done.returncode == 1
+    assert f"{path} lies in the place of the broker's socket" in done.stderr
+    assert done.stderr.count("\n") == 1
+    with pytest.raises(BrokerUnavailable, match="lies in the place of the broker's socket"):
+        Client.connect(settings)
+    assert not log_path(path).exists()  # no broker was started, and waited for
+    path.rmdir()
+    with Client.connect(settings) as client:
+        assert client.look()

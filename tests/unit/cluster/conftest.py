@@ -1,0 +1,134 @@
+"""Jobs, and launchers that end with a test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "examples" / "cluster"))
+from ray_cluster import ADDRESS, RayCluster
+from slurm import Slurm, missing
+
+from jupyter_gpushare.cluster.engines.slurm import SlurmEngine
+from jupyter_gpushare.errors import EngineUnavailable
+from jupyter_gpushare.settings import Settings, load
+
+from ...polling import until
+from .program import end
+from .site import Site
+from .work import LAUNCHER, Launches, Makes, made
+
+__all__ = ["ADDRESS"]  # of a Ray
+Sites = Callable[..., Site]
+MakesSettings = Callable[..., Settings]
+NODES, SHARDS = {"n0": 2, "n1": 2, "n2": 1}, {"n2": 4}
+
+
+@pytest.fixture
+def make_job(tmp_path: Path) -> Makes:
+    def make(*command: object, name: str = "a", ranks: str = "node") -> Path:
+        return made(tmp_path / "jobs" / name, *command, ranks=ranks)
+
+    return make
+
+
+@pytest.fixture
+def launch() -> Iterator[Launches]:
+    """Launchers, which are killed at the end of a test."""
+    launchers: list[subprocess.Popen[bytes]] = []
+
+    def launch(job: Path, number: int = 1, node: str = "n0") -> subprocess.Popen[bytes]:
+        command = [sys.executable, str(LAUNCHER), str(job), str(number), node]
+        launchers.append(subprocess.Popen(command, start_new_session=True))
+        return launchers[-1]
+
+    yield launch
+    of = {launcher.pid for launcher in launchers}
+    for process in psutil.process_iter():
+        with contextlib.suppress(OSError, psutil.Error):
+            if os.getsid(process.pid) in of:
+                process.kill()
+    for launcher in launchers:
+        launcher.wait()
+
+
+@pytest.fixture(scope="session")
+def slurm_daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    if reason := missing():
+        pytest.skip(reason)
+    slurm = Slurm(tmp_path_factory.mktemp("slurm"), NODES, SHARDS)
+    yield slurm
+    slurm.end()
+
+
+ON_RAY = "GPUSHARE_TESTS_ON_RAY"  # in whose network there is nothing else
+
+
+@pytest.fixture(scope="session")
+def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
+    folder = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))  # names of its sockets are long
+    cluster = RayCluster(folder, {"n0": 2, "n1": 2})
+    yield cluster
+    cluster.end()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def slurm(slurm_daemons: Slurm, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    """A Slurm of NODES in which nothing runs, which the commands of Slurm find."""
+    for name, value in slurm_daemons.environment.items():
+        monkeypatch.setenv(name, value)
+    until(lambda: {*slurm_daemons.states().values()} == {"idle"})
+    return slurm_daemons
+
+
+@pytest.fixture
+def make_site(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sites]:
+    """Services in this process, on a Slurm."""
+    monkeypatch.setenv("GPUSHARE_ADDRESS", "127.0.0.1")
+    sites: list[Site] = []
+
+    def make(*options: str) -> Site:
+        sites.append(Site(tmp_path, make_engine=lambda cluster: SlurmEngine(cluster, options)))
+        return sites[-1]
+
+    yield make
+    for site in sites:
+        with contextlib.suppress(EngineUnavailable):  # its Slurm may be gone
+            site.close()
+
+
+@pytest.fixture
+def trains(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A site for trainings, whose ranks find each other and nothing else."""
+    found = {"GPUSHARE_ADDRESS": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1"}
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+    site = Site(tmp_path)
+    yield site
+    site.close()
+
+
+@pytest.fixture
+def cluster_settings(socket_directory: Path, tmp_path: Path) -> Iterator[MakesSettings]:
+    """Makes the settings of a service with a process of its own, which ends with the test."""
+    made: list[Settings] = []
+
+    def make(**more: object) -> Settings:
+        there = {"socket": str(socket_directory / "b.sock")}
+        there["cluster_directory"] = str(tmp_path / "state")
+        made.append(load({}, cluster_look_seconds=0.05, **there, **more))
+        return made[-1]
+
+    yield make
+    for each in made:
+        end(each)

@@ -1,0 +1,326 @@
+"""The contract of an engine: what each of its six verbs does, with real processes.
+
+An engine of another kind is one row of ENGINES.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from jupyter_gpushare.cluster.engines import engine as seam
+from jupyter_gpushare.cluster.engines.engine import Engine, Lease, Node, Start
+from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
+from jupyter_gpushare.cluster.engines.slurm import SlurmEngine
+from jupyter_gpushare.cluster.launch import generation
+from jupyter_gpushare.cluster.launch.generation import YIELDED
+from jupyter_gpushare.errors import InvalidValue, NoRoom
+from jupyter_gpushare.wire.jobs import Gpus
+
+from ....polling import comes, until
+from ..conftest import ADDRESS, ON_RAY
+from ..launch.test_launcher import BEGETS, PRINTS, environments, lives, pids
+from ..work import Makes, iterations, opened
+
+NODES = "n0=2 n1=2 n2=1/4"
+WHOLE = ("n0", "n1")
+
+
+def local(cluster: str) -> Engine:
+    return LocalEngine(cluster, declared(NODES))
+
+
+def on_ray(cluster: str) -> Engine:
+    from jupyter_gpushare.cluster.engines.ray import RayEngine
+
+    return RayEngine(cluster, ADDRESS)
+
+
+ENGINES: dict[str, Callable[[str], Engine]] = {"local": local, "slurm": SlurmEngine}
+if ON_RAY in os.environ:  # in a network of its own: `test_ray.py`
+    ENGINES = {"ray": on_ray}
+
+
+@pytest.fixture(params=ENGINES)
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("GPUSHARE_ADDRESS", "127.0.0.1")
+    if request.param in ("slurm", "ray"):
+        request.getfixturevalue(request.param)
+    return str(request.param)
+
+
+class Trial(NamedTuple):
+    """An engine, and jobs that it starts. It finds what runs by the name of its cluster."""
+
+    kind: str
+    cluster: str
+    engine: Engine
+    make_job: Makes
+
+    def another(self, cluster: str) -> Engine:
+        return ENGINES[self.kind](cluster)
+
+    def start(self, job: Path, number: int = 1, **where: Gpus) -> Lease:
+        where = where or {"n0": 1}
+        if not generation.path_of(job, number).exists():
+            opened(job, number, **{node: math.ceil(gpus) for node, gpus in where.items()})
+        return self.engine.start(Start(self.cluster, job.name, number, job, where))
+
+    def whole_nodes(self) -> dict[str, Node]:
+        nodes = self.engine.nodes()
+        return {name: nodes[name] for name in WHOLE}
+
+    def runs(self, lease: Lease) -> bool:
+        return lease in self.engine.poll([lease])
+
+    def ended(self, lease: Lease) -> None:
+        until(lambda: not self.runs(lease))
+
+
+@pytest.fixture
+def trial(kind: str, make_job: Makes) -> Iterator[Trial]:
+    cluster = f"test-{secrets.token_hex(4)}"
+    engine = ENGINES[kind](cluster)
+    until(lambda: all(node.used == 0 for node in engine.nodes().values()))
+    yield Trial(kind, cluster, engine, make_job)
+    for lease in engine.adopt():
+        engine.kill(lease)
+
+
+def test_a_job_runs_on_each_of_its_nodes_to_its_end(trial: Trial) -> None:
+    """A node has as many ranks as GPUs, whatever the engine makes of the division."""
+    job = trial.make_job(sys.executable, "-c", PRINTS, ranks="gpu")
+    trial.ended(trial.start(job, n1=2, n0=1))
+    assert generation.endings(job / "g1") == {"n0": 0, "n1": 0}
+    found = environments(job)
+    assert [one["RANK"] for one in found] == ["0", "1", "2"]
+    assert all(one["LOCAL_WORLD_SIZE"] == str(len(gpus_of(one))) for one in found)
+
+
+def test_parts_of_a_gpu_are_on_one_gpu_of_a_node_that_has_shards(trial: Trial) -> None:
+    if "n2" not in trial.engine.nodes():
+        pytest.skip("it has no shards")
+    jobs = [trial.make_job(sys.executable, "-c", BEGETS, name=name) for name in ("a", "b", "c")]
+    leases = [trial.start(job, n2=part) for job, part in zip(jobs[:2], (0.25, 0.5), strict=True)]
+    found = {environment_of(pids(job)[0])["CUDA_VISIBLE_DEVICES"] for job in jobs[:2]}
+    assert len(found) == 1
+    until(lambda: trial.engine.nodes()["n2"] == Node(1, 0.75, shards=4))
+    assert trial.whole_nodes() == {"n0": Node(2), "n1": Node(2)}
+    finds_no_room(trial, jobs[2], n2=0.5)
+    trial.engine.kill(leases[1])
+    until(lambda: trial.engine.nodes()["n2"].used == 0.25)
+
+
+def gpus_of(environment: dict[str, str]) -> list[str]:
+    return environment["CUDA_VISIBLE_DEVICES"].split(",")
+
+
+def test_gangs_have_gpus_of_their_own(trial: Trial) -> None:
+    job, other = (trial.make_job(sys.executable, "-c", BEGETS, name=name) for name in ("a", "b"))
+    for each in (job, other):
+        trial.start(each, n1=1)
+    found = [environment_of(pids(each)[0])["CUDA_VISIBLE_DEVICES"] for each in (job, other)]
+    assert len(set(found)) == 2
+    assert not any("," in gpus for gpus in found)
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    words = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    return dict(word.split("=", 1) for word in words if "=" in word)
+
+
+def test_nodes_tell_what_is_used_of_them(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the service was started by a job of a part of a GPU."""
+    monkeypatch.setenv("GPUSHARE_PART", "0.25")
+    assert trial.whole_nodes() == {"n0": Node(2), "n1": Node(2)}
+    job = trial.make_job(sys.executable, "-c", BEGETS)
+    lease = trial.start(job, n0=2, n1=1)
+    until(lambda: trial.whole_nodes() == {"n0": Node(2, used=2), "n1": Node(2, used=1)})
+    pids(job)
+    trial.engine.kill(lease)
+    until(lambda: trial.whole_nodes() == {"n0": Node(2), "n1": Node(2)})
+
+
+def test_what_finds_no_room_leaves_nothing(trial: Trial) -> None:
+    first, second = trial.make_job(sys.executable, "-c", BEGETS), trial.make_job(5, 0, name="b")
+    lease = trial.start(first, n1=1)
+    pids(first)
+    finds_no_room(trial, second, n0=2, n1=2)
+    until(lambda: trial.engine.adopt() == {lease})
+    assert not generation.beats(second / "g1")
+
+
+def finds_no_room(trial: Trial, job: Path, **where: Gpus) -> None:
+    """An engine with a queue of its own has it there until it is killed."""
+    if trial.kind != "slurm":
+        with pytest.raises(NoRoom):
+            trial.start(job, **where)
+        return
+    waits = trial.start(job, **where)
+    assert trial.engine.poll([waits])[waits].state == "pending"
+    trial.engine.kill(waits)
+
+
+@pytest.mark.parametrize("runs_first", [False, True])
+def test_a_lease_is_seen_as_soon_as_it_was_started(trial: Trial, runs_first: bool) -> None:
+    job = trial.make_job(sys.executable, "-c", BEGETS)
+    with before_its_children() if runs_first else contextlib.nullcontext():
+        for number in range(1, 11):
+            lease = trial.start(job, number)
+            seen = trial.runs(lease), lease in trial.engine.adopt()
+            trial.engine.kill(lease)
+            assert seen == (True, True)
+
+
+@contextlib.contextmanager
+def before_its_children() -> Iterator[None]:
+    """This thread has a processor before its children have it, where the system permits that. So it
+    looks at them as early as can be: the kernel has not yet given them their environment."""
+    processors = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(processors)})
+        with contextlib.suppress(PermissionError):
+            first = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
+            os.sched_setscheduler(0, first, os.sched_param(1))
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        os.sched_setaffinity(0, processors)
+
+
+def test_each_node_is_asked_to_yield(trial: Trial) -> None:
+    job = trial.make_job(100_000, 0.01)
+    lease = trial.start(job, n0=1, n1=1)
+    for _ in range(2):  # twice is harmless
+        until(lambda: bool(generation.newest(job / "g1")))
+        trial.engine.ask_yield(lease)
+    trial.ended(lease)
+    assert generation.endings(job / "g1") == {"n0": YIELDED, "n1": YIELDED}
+
+
+@pytest.mark.system
+def test_a_gang_that_is_asked_at_once_yields_or_has_not_heard_it(trial: Trial) -> None:
+    """It must not end of it; so it is asked again."""
+    job = trial.make_job(100_000, 0.01)
+    lease = trial.start(job)
+    for _ in range(20):
+        trial.engine.ask_yield(lease)
+    while trial.runs(lease):
+        trial.engine.ask_yield(lease)
+    assert generation.endings(job / "g1") == {"n0": YIELDED}
+
+
+def test_all_processes_of_all_nodes_are_killed(trial: Trial) -> None:
+    job = trial.make_job(sys.executable, "-c", BEGETS)
+    lease = trial.start(job)
+    there = pids(job)
+    trial.engine.kill(lease)
+    until(lambda: not any(map(lives, there)))
+    trial.ended(lease)
+    trial.engine.kill(lease)  # of what is gone: nothing
+    assert {*generation.endings(job / "g1").values()} <= {-signal.SIGTERM}  # none has failed
+
+
+def test_what_a_dead_launcher_has_left_is_killed(trial: Trial) -> None:
+    """Its ranks end with it, and what they have started may not."""
+    if trial.kind == "slurm":
+        pytest.skip("Slurm kills it where processes are in cgroups, which it has not here")
+    job = trial.make_job(sys.executable, "-c", BEGETS)
+    lease = trial.start(job)
+    rank, child = pids(job)
+    os.kill(parent_of(rank), signal.SIGKILL)
+    trial.ended(lease)
+    until(lambda: not lives(rank))
+    # Ray kills it as soon as the lease is seen to be gone.
+    assert lives(child) or trial.kind == "ray"
+    trial.engine.kill(lease)
+    until(lambda: not lives(child))
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_service_that_starts_finds_what_runs_of_its_cluster(trial: Trial) -> None:
+    job = trial.make_job(sys.executable, "-c", BEGETS)
+    lease = trial.start(job, n0=1, n1=1)
+    pids(job)
+    again = trial.another(trial.cluster)
+    assert again.adopt() == {lease}
+    found = again.poll([lease, Lease("b", 1, "none")])
+    assert {one: status.state for one, status in found.items()} == {lease: "running"}
+    assert trial.another(f"{trial.cluster}-2").adopt() == set()
+    again.kill(lease)
+    trial.ended(lease)
+    assert again.adopt() == set()
+
+
+def test_a_launcher_outlives_the_process_that_has_started_it(trial: Trial) -> None:
+    job = trial.make_job(sys.executable, "-c", BEGETS)
+    opened(job)
+    code = (
+        "from pathlib import Path;"
+        "from tests.unit.cluster.engines.test_engines import ENGINES, generation, until;"
+        "from jupyter_gpushare.cluster.engines.engine import Start; import os;"
+        f"start = Start({trial.cluster!r}, 'a', 1, Path({str(job)!r}), {{'n0': 1}});"
+        f"ENGINES[{trial.kind!r}]({trial.cluster!r}).start(start);"
+    )
+    if trial.kind == "ray":  # it gives an actor up that has not begun when its maker ends
+        code += f"until(lambda: generation.beats(Path({str(job / 'g1')!r})));"
+    code += "os.kill(os.getpid(), 9)"
+    root = Path(__file__).parents[4]
+    run = subprocess.run([sys.executable, "-c", code], cwd=root, check=False)
+    assert run.returncode == -signal.SIGKILL
+    rank = pids(job)[0]
+    assert not comes(lambda: not lives(rank), seconds=0.3)
+    (lease,) = trial.engine.adopt()
+    assert lease[:2] == ("a", 1)
+
+
+def test_a_closed_generation_that_is_started_does_nothing(trial: Trial) -> None:
+    job = trial.make_job(5, 0)
+    opened(job)
+    closed = generation.close_generation(job, 1)
+    trial.ended(trial.engine.start(Start(trial.cluster, "a", 1, job, {"n0": 1})))
+    assert iterations([closed]) == []
+    assert not (job / "g1").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("gs.c.a.g3", ("a", 3)),
+        ("gs.c.a-b.g30", ("a-b", 30)),
+        ("gs.d.a.g3", None),
+        ("gs.c.a.g", None),
+        ("gs.c.a.g-1", None),
+        ("gs.c.a.b.g1", None),
+        ("x", None),
+    ],
+)
+def test_a_name_tells_the_job_and_the_generation(name: str, found: tuple[str, int] | None) -> None:
+    assert seam.parse(name, "c") == found
+
+
+@pytest.mark.parametrize("text", ["", "n0", "n0=", "n0=x", "n0=1 n0=1", "n/0=1", "n0=-1", "n0=1/0"])
+def test_nodes_that_cannot_be_are_refused(text: str) -> None:
+    with pytest.raises(InvalidValue, match="here=4"):
+        declared(text)
+
+
+@pytest.mark.parametrize(
+    ("part", "shards", "count"),
+    [(0.25, 4, 1), (0.26, 4, 2), (0.25, 2, 1), (0.07, 100, 7), (0.28, 25, 7), (0.99, 1, 1)],
+)
+def test_a_part_is_rounded_up_to_whole_shards(part: float, shards: int, count: int) -> None:
+    assert seam.shards_of(part, shards) == count

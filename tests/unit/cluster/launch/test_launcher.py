@@ -1,0 +1,174 @@
+"""The program on each node of a gang, as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.cluster.launch import generation
+from jupyter_gpushare.cluster.launch.generation import FENCED, YIELDED
+
+from ....polling import comes, until
+from ..work import Launches, Makes, iterations, opened
+
+PRINTS = (
+    "import json, os; it = os.environ;"
+    "open('env.' + it.get('RANK', '0'), 'w').write(json.dumps({**it}))"
+)
+SLEEPS = "import time; time.sleep(1000)"
+# It starts a process of its own, and tells the ids of both.
+BEGETS = (
+    "import os, subprocess, sys; child = subprocess.Popen(['sleep', '1000']);"
+    "open('pids.part', 'w').write(f'{os.getpid()} {child.pid}');"
+    "os.rename('pids.part', 'pids'); child.wait()"
+)
+
+
+def lives(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def pids(job: Path) -> list[int]:
+    until((job / "work" / "pids").exists)
+    return [int(pid) for pid in (job / "work" / "pids").read_text().split()]
+
+
+def environments(job: Path) -> list[dict[str, str]]:
+    files = sorted((job / "work").glob("env.*"), key=lambda path: int(path.suffix[1:]))
+    return [json.loads(file.read_text()) for file in files]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [("gpu", ["0 0 2 0 2", "1 1 2 0 2", "2 0 1 1 2"]), ("node", ["0 0 1 0 2", "1 0 1 1 2"])],
+)
+def test_ranks_have_the_environment_of_a_process_group(
+    ranks: str, expected: list[str], make_job: Makes, launch: Launches
+) -> None:
+    job = make_job(sys.executable, "-c", PRINTS, ranks=ranks)
+    directory = opened(job, n1=2, n0=1)
+    launchers = [launch(job, node=node) for node in ("n0", "n1")]
+    assert [launcher.wait() for launcher in launchers] == [0, 0]
+    found = environments(job)
+    names = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
+    assert [" ".join(one[name] for name in names) for one in found] == expected
+    assert {one["WORLD_SIZE"] for one in found} == {str(len(expected))}
+    assert len({(one["MASTER_ADDR"], one["MASTER_PORT"]) for one in found}) == 1
+    assert generation.endings(directory) == {"n0": 0, "n1": 0}
+
+
+Starts = Callable[..., "tuple[Path, subprocess.Popen[bytes]]"]
+
+
+@pytest.fixture
+def start(make_job: Makes, launch: Launches) -> Starts:
+    """A job of one node with that number of GPUs, and its launcher."""
+
+    def start(*command: object, gpus: int = 1, ranks: str = "node") -> Any:
+        job = make_job(*command, ranks=ranks)
+        opened(job, n0=gpus)
+        return job, launch(job)
+
+    return start
+
+
+@pytest.mark.parametrize("ranks", ["gpu", "node"])
+def test_a_process_that_is_alone_is_a_rank_only_if_it_is_to_be_one(
+    ranks: str, start: Starts
+) -> None:
+    gpus = 1 if ranks == "gpu" else 4
+    job, launcher = start(sys.executable, "-c", PRINTS, gpus=gpus, ranks=ranks)
+    assert launcher.wait() == 0
+    (found,) = environments(job)
+    names = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID"}
+    assert found.keys() & names == (names if ranks == "gpu" else set())
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("first", ["n0", "n1"])
+def test_no_rank_of_a_gang_starts_before_all_its_launchers_have_begun(
+    first: str, make_job: Makes, launch: Launches
+) -> None:
+    job = make_job(3, 0)
+    directory = opened(job, n0=1, n1=1)
+    launchers = [launch(job, node=first)]
+    until(lambda: generation.beats(directory) == {first})
+    assert not comes(lambda: generation.has_ranks(directory), seconds=0.3)
+    assert iterations([directory]) == []
+    launchers.append(launch(job, node="n1" if first == "n0" else "n0"))
+    assert [launcher.wait() for launcher in launchers] == [0, 0]
+    assert generation.has_ranks(directory)
+    assert iterations([directory]) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGTERM])
+def test_a_signal_asks_the_ranks_to_yield(number: signal.Signals, start: Starts) -> None:
+    job, launcher = start(100_000, 0.01)
+    until((job / "g1" / "progress.json").exists)
+    launcher.send_signal(number)
+    assert launcher.wait() == YIELDED
+    assert generation.endings(job / "g1") == {"n0": YIELDED}
+    saved = generation.read(job / generation.newest(job / "g1")) or {}
+    assert iterations([job / "g1"]) == list(range(1, saved["iteration"] + 1))
+
+
+def test_a_signal_for_each_process_of_a_gang_ends_no_rank(start: Starts) -> None:
+    job, _ = start(sys.executable, "-c", BEGETS)
+    for pid in pids(job):
+        os.kill(pid, signal.SIGUSR2)
+    assert not comes(lambda: not all(map(lives, pids(job))), seconds=0.3)
+
+
+def test_a_rank_that_fails_ends_the_others_before_it_is_said(start: Starts) -> None:
+    fails = f"import os, sys\nif os.environ['RANK'] == '1': sys.exit(3)\n{BEGETS}"
+    job, launcher = start(sys.executable, "-c", fails, gpus=2, ranks="gpu")
+    assert launcher.wait() == 3
+    assert generation.endings(job / "g1") == {"n0": 3}
+    if (job / "work" / "pids").exists():
+        assert not any(map(lives, pids(job)))
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "code", "said"),
+    [
+        ((sys.executable, "-c", "import os; os.kill(os.getpid(), 11)"), 128 + 11, -11, ""),
+        (("/no/such/program",), 127, 127, "cannot be started"),
+    ],
+)
+def test_how_a_rank_has_ended_is_told(
+    command: tuple[str, ...], status: int, code: int, said: str, start: Starts
+) -> None:
+    job, launcher = start(*command)
+    assert launcher.wait() == status
+    assert generation.endings(job / "g1") == {"n0": code}
+    assert said in generation.tail(job / "g1" / "log.n0")
+
+
+def test_ranks_and_what_they_start_end_when_the_generation_is_closed(start: Starts) -> None:
+    job, launcher = start(sys.executable, "-c", BEGETS)
+    ranks = pids(job)
+    generation.close_generation(job, 1)
+    assert launcher.wait() == FENCED
+    until(lambda: not any(map(lives, ranks)))
+    assert generation.endings(job / "g1.closed") == {}
+    assert not (job / "g1").exists()
+
+
+def test_no_second_launcher_of_a_node_runs(start: Starts, launch: Launches) -> None:
+    job, _ = start(sys.executable, "-c", BEGETS)
+    pids(job)
+    assert launch(job).wait() == FENCED
+    assert generation.endings(job / "g1") == {}
+    assert all(map(lives, pids(job)))

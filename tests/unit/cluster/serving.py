@@ -1,0 +1,115 @@
+"""A service of a cluster as a process of its own, which kills itself.
+
+    python -m tests.unit.cluster.serving SITE [POINT]
+
+It submits the jobs of SITE/jobs.json, each once the one before it has computed, and ends when all
+of them are over. It is killed at POINT: after the event of that name is in the journal; `launched`:
+after a start and before it is there; a number of seconds, like 0.1; or a number of all that it
+writes and does, where each act counts twice, before and after it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from threading import Event as Flag
+from typing import Any, NamedTuple
+
+from jupyter_gpushare._core import GangRules
+from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
+from jupyter_gpushare.cluster.jobs import Spec
+from jupyter_gpushare.cluster.journal import Journal
+from jupyter_gpushare.cluster.loop import ServiceLoop
+from jupyter_gpushare.cluster.service import ClusterService
+
+from .site import QUICK
+
+RULES = GangRules(told=True, tick=0, thresholds=[0.5], least=0.1)
+
+
+class Point:
+    """Where the process is killed."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._count = 0
+        if "." in name:
+            signal.setitimer(signal.ITIMER_REAL, float(name))  # its signal ends the process
+
+    def pass_by(self, name: str | None = None) -> None:
+        self._count += 1
+        if self._name in (name, str(self._count)):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def guard(target: object, point: Point, **acts: str | None) -> None:
+    """Each of these acts passes the point before and after it, by this name then; `write` by the
+    name of its event."""
+    for verb, name in acts.items():
+        setattr(target, verb, passing(point, getattr(target, verb), name))
+
+
+def passing(point: Point, act: Callable[..., Any], name: str | None) -> Callable[..., Any]:
+    def pass_by(*given: Any) -> Any:
+        point.pass_by()
+        result = act(*given)
+        point.pass_by(given[1].what if name == "event" else name)
+        return result
+
+    return pass_by
+
+
+def engine_of(cluster: str) -> LocalEngine:
+    return LocalEngine(cluster, declared("n0=2 n1=2"))
+
+
+class Wish(NamedTuple):
+    """A job, which is submitted once the one before it has computed for these GPU-seconds."""
+
+    id: str
+    gpus: int
+    after: float = 0.0
+
+
+def submit(service: ClusterService, journal: Journal, site: Path, wishes: Iterable[Wish]) -> bool:
+    """Return whether all are over. What was submitted by a service before this one stays so."""
+    attained = 0.0
+    states = []
+    for wish in wishes:
+        if attained < wish.after:
+            return False
+        directory = str(site / "jobs" / wish.id)
+        service.submit(wish.id, "", directory, Spec(wish.gpus, resumes=True, tells=True))
+        job = journal.job(wish.id)
+        assert job is not None
+        states.append(job.is_over)
+        attained = job.core["run"] * wish.gpus
+    return all(states)
+
+
+def main(site: Path, name: str = "") -> None:
+    point, is_over = Point(name), Flag()
+    wishes = [Wish(*wish) for wish in json.loads((site / "jobs.json").read_text())]
+    journal = Journal(site / "cluster.sqlite")
+    engine = engine_of(journal.cluster())
+    guard(journal, point, write="event", save=None)
+    guard(engine, point, start="launched", ask_yield=None, kill=None)
+
+    def make() -> ClusterService:
+        return ClusterService(journal, engine, time.time, rules=RULES, bounds=QUICK)
+
+    def tell(service: ClusterService) -> None:
+        assert service.is_valid() == ""
+        if submit(service, journal, site, wishes):
+            is_over.set()
+
+    ServiceLoop(make, 0.02).run(tell, is_over)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])

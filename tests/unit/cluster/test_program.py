@@ -1,0 +1,470 @@
+"""The service as a process of its own: the first submit starts it, and it is asked over its
+socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from msgspec.structs import replace
+
+import jupyter_gpushare as gpushare
+from jupyter_gpushare.cluster.engines.engine import Start
+from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
+from jupyter_gpushare.cluster.program import rules_of
+from jupyter_gpushare.devices import nvml
+from jupyter_gpushare.errors import DoesNotFit, InvalidValue, JobFailed
+from jupyter_gpushare.jobs import pickled, rank
+from jupyter_gpushare.jobs.connection import Cluster
+from jupyter_gpushare.jobs.job import Job, submit
+from jupyter_gpushare.settings import Settings, as_environment, load
+from jupyter_gpushare.tools.cli import main
+from jupyter_gpushare.wire import framing
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.jobs import ClusterView
+from jupyter_gpushare.wire.messages import Error, Hello
+from jupyter_gpushare.wire.snapshot import SessionView
+
+from ...conftest import FakeGpus, end_broker
+from ...polling import until
+from .conftest import MakesSettings
+from .launch.test_launcher import pids
+from .program import kill
+from .work import Makes, opened
+
+COUNTS = """
+import sys, time
+for number in range(int(sys.argv[1])):
+    print("iteration", number, flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+TELLS = """
+import json, os, sys
+print(json.dumps([os.getcwd(), os.environ["COLOUR"], os.environ["CUDA_VISIBLE_DEVICES"]]))
+"""
+# It announces that it saves, and keeps no more than its count.
+CHECKPOINTS = """
+import time
+import jupyter_gpushare as gpushare
+done = []
+gpushare.checkpoint(done=done, every=0.5)
+for number in gpushare.iterations(range(200)):
+    done.append(number)
+    time.sleep(0.02)
+assert done == [*range(200)], done
+"""
+
+# It takes a turn, starts a service of jobs, tells the processes of both, and ends once it may.
+STARTS = """
+import os, pathlib, time
+import jupyter_gpushare as gpushare
+from jupyter_gpushare.jobs.connection import Cluster
+from jupyter_gpushare.settings import load
+from jupyter_gpushare.wire.client import Client
+with gpushare.session(name="job"), gpushare.turn():
+    with Client.connect(load()) as broker, Cluster(load(), start=True) as service:
+        pids = f"{broker.welcome.pid} {service.look().pid}"
+    pathlib.Path("pids.part").write_text(pids)
+    os.rename("pids.part", "pids")
+    while not os.path.exists("may_end"):
+        time.sleep(0.02)
+"""
+
+
+# A training that knows nothing of sharing; it tells its weights to the last bit.
+TRAINS = """
+import hashlib, sys, torch
+torch.manual_seed(0)
+net = torch.nn.Linear(64, 64)
+optimizer = torch.optim.Adam(net.parameters())
+for number in range(int(sys.argv[1])):
+    optimizer.zero_grad()
+    net(torch.randn(8, 64)).square().mean().backward()
+    optimizer.step()
+number: int = 0
+digest = hashlib.sha256(net.weight.detach().numpy().tobytes()).hexdigest()
+print(__name__, __file__ == sys.argv[0], __annotations__, digest)
+"""
+
+
+@pytest.fixture
+def settings(cluster_settings: MakesSettings) -> Settings:
+    return cluster_settings(cluster_nodes="n0=2 n1=2")
+
+
+@pytest.fixture
+def shared(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    """The settings of jobs that share, and of a broker that ends with the test."""
+    given = replace(settings, device="host", start_seconds=60)
+    for name, text in as_environment(given).items():
+        monkeypatch.setenv(name, text)
+    yield given
+    end_broker(given)
+
+
+def pids_of_both(settings: Settings) -> list[int]:
+    """Of a broker and of a service of jobs, which answer."""
+    with Client.connect(settings, start=False) as broker, Cluster(settings) as service:
+        return [broker.welcome.pid, service.look().pid]
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], Path]:
+    def script(text: str) -> Path:
+        path = tmp_path / "train.py"
+        path.write_text(text)
+        return path
+
+    return script
+
+
+Scripts = Callable[[str], Path]
+
+
+def runs(job: Job) -> None:
+    until(lambda: "iteration 0" in job.log())
+
+
+def test_a_script_runs_to_its_end(settings: Settings, script: Scripts) -> None:
+    job = submit(script(COUNTS), "5", "0.01", gpus=3, settings=settings)
+    view = job.wait(60)
+    assert (view.state, view.gpus, view.generation) == ("done", 3, 1)
+    assert job.log(2) == "iteration 3\niteration 4"
+    assert "".join(job.follow()) == job.log()
+    assert view.sentence.startswith("done ")
+    with pytest.raises(InvalidValue, match="is a script or a cell, which returns nothing"):
+        job.result()
+
+
+@pytest.mark.system
+def test_the_time_that_a_job_has_computed_is_told_while_it_computes(
+    settings: Settings, script: Scripts
+) -> None:
+    """And not as it was when something last became of the job."""
+    since = time.monotonic()
+    job = submit(script(COUNTS), "100000", "0.01", gpus=2, settings=settings)
+    until(lambda: job.state == "running")
+    before = job.look().computed
+    until(lambda: job.look().computed > before + 1.0)
+    assert job.look().computed <= 2 * (time.monotonic() - since)
+    job.cancel()
+
+
+@pytest.mark.system
+def test_a_job_has_the_directory_and_the_environment_of_its_user(
+    settings: Settings, script: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(script(COUNTS), "1", "0", settings=settings).wait(60)  # the service has started
+    monkeypatch.chdir(tmp_path)
+    there = {"COLOUR": "green", "CUDA_VISIBLE_DEVICES": "7", "LATIN": os.fsdecode(b"caf\xe9")}
+    for name, value in there.items():  # JSON cannot hold the last one, which is left out
+        monkeypatch.setenv(name, value)
+    job = submit(script(TELLS), gpus=2, nodes=1, settings=settings)
+    job.wait(60)
+    assert json.loads(job.log()) == [str(tmp_path), "green", "0,1"]
+    monkeypatch.setenv("LARGE", "x" * (1 << 20))
+    with pytest.raises(InvalidValue, match=r"environment of a job are 1\.0 MiB at most, and not"):
+        submit(script(TELLS), settings=settings)
+
+
+@pytest.mark.system
+def test_a_function_runs_on_each_rank_and_its_result_or_error_comes_back(
+    settings: Settings,
+) -> None:
+    scale = 3
+
+    def rank_of(base: int) -> list[int]:
+        import os
+
+        return [base * scale, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])]
+
+    job = submit(rank_of, 7, gpus=3, rank_for_each_gpu=True, settings=settings)
+    assert job.result(60) == [21, 0, 3]
+    assert job.id.startswith("rank-of-")
+    assert job.result() == [21, 0, 3]  # again
+    fails = submit(lambda: 1 / 0, name="fails", settings=settings)
+    with pytest.raises(JobFailed, match="ZeroDivisionError: division by zero"):
+        fails.result(60)
+
+
+def test_what_cannot_be_pickled_is_named(settings: Settings) -> None:
+    with pytest.raises(
+        InvalidValue, match=r"len and its arguments cannot be sent to a job: .*lock"
+    ):
+        submit(len, threading.Lock(), settings=settings)
+    with pytest.raises(InvalidValue, match=r"the variable lock cannot be sent to a job: .*lock"):
+        pickled.of_cell("print(lock, name)", {"name": "a", "lock": threading.Lock()})
+    with pytest.raises(InvalidValue, match=r"at most 64\.0 MiB are; write it to a file"):
+        submit(len, bytes(65 << 20), settings=settings)
+    with pytest.raises(InvalidValue, match="line 2 of the cell is wrong: "):
+        pickled.of_cell("a = 1\nb = =", {})
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("a = b + 1", {"b"}),
+        ("def f(x):\n    return x + y\nf(z)", {"f", "y", "z"}),
+        ("class A:\n    b = c\n    def d(self): return e", {"c", "e"}),
+        ("[i * k for i in range(n)]", {"k", "n", "range"}),
+        ("import os\nos.getpid()", {"os"}),
+    ],
+)
+def test_the_names_that_a_cell_reads_are_found(source: str, names: set[str]) -> None:
+    assert pickled.read_by(source) - {".0"} == names
+
+
+@pytest.mark.system
+def test_a_job_waits_for_its_gpus_and_may_be_cancelled(settings: Settings, script: Scripts) -> None:
+    first = submit(script(COUNTS), "1000", "0.05", gpus=4, settings=settings)
+    runs(first)
+    second = submit(script(COUNTS), "1", "0", gpus=2, settings=settings)
+    assert second.look().sentence == "waits for 2 GPUs; 0 are free"
+    third = submit(script(COUNTS), "1", "0", settings=settings)
+    assert (first.look().position, second.look().position, third.look().position) == (None, 1, 2)
+    assert second.look().sentence == "waits for 2 GPUs, number 1 of 2 in line; 0 are free"
+    third.cancel()
+    until(lambda: first.wait(0.0).state == "running")
+    first.cancel()
+    second.wait(60)
+    assert first.state == "cancelled"
+    with pytest.raises(JobFailed, match="cancelled"):
+        first.wait()
+
+
+@pytest.mark.system
+def test_a_job_that_could_never_run_leaves_nothing(
+    settings: Settings, script: Scripts, tmp_path: Path
+) -> None:
+    sentence = "a job of 3 GPUs on 1 node never fits: the nodes have at most n0 2, n1 2"
+    with pytest.raises(DoesNotFit, match=sentence):
+        submit(script(COUNTS), gpus=3, nodes=1, settings=settings)
+    assert [*(tmp_path / "state" / "jobs").iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"gpus": 0}, "a part of one in hundredths such as 0.25, and not 0"),
+        ({"gpus": 1.5}, "a job has a whole number of GPUs from 1 on"),
+        ({"nodes": -1}, "1 node or more, or 0 for any number, not -1"),
+        ({"resumes": True, "restarts": True}, "not both"),
+    ],
+)
+def test_a_wish_that_cannot_be_is_refused(
+    settings: Settings, script: Scripts, options: dict[str, int], sentence: str
+) -> None:
+    with pytest.raises(InvalidValue, match=sentence):
+        submit(script(COUNTS), settings=settings, **options)  # type: ignore[arg-type]
+
+
+def test_there_is_no_job_without_a_script(settings: Settings, tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="there is no script"):
+        submit(tmp_path / "nowhere.py", settings=settings)
+
+
+@pytest.mark.system
+def test_garbage_gets_a_sentence_and_harms_no_other(settings: Settings) -> None:
+    with Cluster(settings, start=True) as cluster:
+        path = Path(settings.socket).with_name("cluster.sock")
+        for data in (b"GET / HTTP/1.1\r\n\r\n", framing.encode(Hello(1)), b"\0\0"):
+            with socket.socket(socket.AF_UNIX) as stranger:
+                stranger.connect(str(path))
+                stranger.sendall(data)
+                stranger.shutdown(socket.SHUT_WR)
+                bodies = [*framing.Frames().feed(stranger.recv(4096))]
+                assert [type(framing.decode_from_cluster(each)) for each in bodies] in ([Error], [])
+        assert isinstance(cluster.look(), ClusterView)
+
+
+@pytest.mark.system
+def test_a_job_yields_by_the_settings_of_the_service(settings: Settings, script: Scripts) -> None:
+    quick = replace(
+        settings, cluster_bounds="0.5 1000", cluster_least_seconds=0.2, cluster_nodes="n0=2"
+    )
+    long = submit(script(CHECKPOINTS), gpus=2, name="long", settings=quick)
+    until(lambda: long.look().iteration is not None and long.look().computed > 0.5)
+    short = submit(len, "abc", gpus=2, name="short", settings=quick)
+    assert short.result(60) == 3
+    view = long.wait(60)
+    assert (view.state, view.yields) == ("done", 1)
+
+
+@pytest.mark.parametrize("bounds", ["0", "5 5", "60 10", "0 5"])
+def test_bounds_of_queues_rise(settings: Settings, bounds: str) -> None:
+    with pytest.raises(InvalidValue, match="each larger than the one before it, and not"):
+        rules_of(replace(settings, cluster_bounds=bounds))
+
+
+@pytest.mark.system
+def test_a_service_that_is_killed_is_started_by_the_next_question(
+    settings: Settings, script: Scripts
+) -> None:
+    job = submit(script(COUNTS), "40", "0.05", gpus=2, settings=settings)
+    runs(job)
+    with Cluster(settings) as cluster:
+        pid = cluster.look().pid
+    kill(pid, signal.SIGKILL)
+    view = job.wait(60)
+    assert (view.state, view.generation, view.losses) == ("done", 1, 0)
+    assert job.log().count("iteration") == 40
+
+
+@pytest.mark.system
+def test_a_service_without_jobs_ends_and_one_whose_socket_is_gone_too(settings: Settings) -> None:
+    for change in ({"idle_exit_seconds": 0.2}, {}):
+        with Cluster(load(as_environment(settings), **change), start=True) as cluster:
+            pid = cluster.look().pid
+        if not change:
+            Path(settings.socket).with_name("cluster.sock").unlink()
+        until(lambda pid=pid: not psutil.pid_exists(pid))  # type: ignore[misc]
+
+
+def test_a_broker_and_a_service_that_a_job_has_started_are_no_part_of_it(
+    shared: Settings, make_job: Makes
+) -> None:
+    engine = LocalEngine("test", declared("used-by-others=90 n0=1"))
+    job = make_job(sys.executable, "-c", STARTS)
+    opened(job)
+    lease = engine.start(Start("test", job.name, 1, job, {"n0": 1}))
+    started = pids(job)
+    engine.kill(lease)
+    assert engine.adopt() == set()
+    assert engine.nodes()["n0"].used == 0
+    assert pids_of_both(shared) == started
+    for pid in started:
+        assert {"GPUSHARE_LEASE", "GPUSHARE_JOB"}.isdisjoint(psutil.Process(pid).environ())
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("state", ["done", "cancelled"])
+def test_sessions_of_others_go_on_with_the_broker_of_a_job_that_is_over(
+    shared: Settings, script: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    job = submit(script(STARTS), settings=shared)
+    until((tmp_path / "pids").exists)
+    before = pids_of_both(shared)
+    with gpushare.session(shared, name="notebook") as session:
+        if state == "cancelled":
+            job.cancel()
+        else:
+            (tmp_path / "may_end").touch()
+        until(lambda: job.look().state == state)
+        for _ in range(3):
+            with gpushare.turn():
+                assert session.holding
+        assert pids_of_both(shared) == before
+
+
+@pytest.mark.system
+def test_a_training_takes_turns_with_notebooks_and_has_the_same_weights(
+    shared: Settings,
+    script: Scripts,
+    sessions: Callable[[], dict[str, SessionView]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = script(TRAINS)
+    with gpushare.session(shared, name="notebook"):
+        with gpushare.turn():
+            job = submit(path, "50", settings=shared)
+            name = f"job {job.id}"
+            until(lambda: name in sessions() and sessions()[name].state == "waiting")
+            assert main(["nodes"]) == 0
+            assert (
+                "2 sessions of notebooks and jobs on the devices of this" in capsys.readouterr().err
+            )
+            assert job.state == "running"
+        job.wait(60)
+    alone = subprocess.run([sys.executable, path, "50"], stdout=subprocess.PIPE, text=True)
+    assert job.log() == alone.stdout
+
+
+def test_a_rank_shares_the_gpus_that_its_job_was_given(gpus: FakeGpus) -> None:
+    gpus.say(*(f"gpu GPU-{name} {1 << 30} 0 NVIDIA L4" for name in "abc"))
+    assert rank.place_of({}, Settings()) == {}
+    assert rank.place_of({"CUDA_VISIBLE_DEVICES": "1"}, Settings()) == {"device": "cuda:0"}
+    both = {"CUDA_VISIBLE_DEVICES": "0,1"}
+    assert rank.place_of(both, Settings()) == {"devices": 2}
+    assert rank.place_of(both | {"LOCAL_RANK": "1"}, Settings()) == {"device": "cuda:1"}
+
+
+@pytest.mark.system
+def test_a_machine_without_a_gpu_says_so(
+    shared: Settings, script: Scripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if nvml.gpus():
+        pytest.skip("this machine has one")
+    here = replace(shared, cluster_nodes="")
+    monkeypatch.delenv("JUPYTER_GPUSHARE_CLUSTER_NODES")
+    job = submit(script(COUNTS), "1000", "0.05", settings=here)
+    runs(job)
+    no_gpu = "this machine has no GPU, and runs one job at a time on its device host"
+    waits = submit(script(COUNTS), "1", "0", settings=here)
+    assert waits.look().sentence == f"waits for the device host; {no_gpu}"
+    with pytest.raises(DoesNotFit, match=f"a job of 2 GPUs never fits: {no_gpu}"):
+        submit(script(COUNTS), gpus=2, settings=here)
+    with Cluster(here) as cluster:
+        (node,) = cluster.look().nodes
+    assert (node.name, node.gpus, node.used, node.ours, node.reason) == ("here", 0, 0, 0, no_gpu)
+    job.cancel()
+    waits.wait(60)
+
+
+@pytest.mark.system
+def test_the_command_line_submits_and_shows(
+    settings: Settings,
+    script: Scripts,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, text in as_environment(settings).items():
+        monkeypatch.setenv(name, text)
+
+    def said(*words: str) -> str:
+        assert main(words) == 0
+        return capsys.readouterr().out
+
+    assert said("jobs") == "no jobs wait or run\n"
+    id = said("submit", "--gpus", "2", "--name", "My net", str(script(COUNTS)), "3", "0.01").strip()
+    assert id.startswith("my-net-")
+    assert said("logs", "-f", id) == "iteration 0\niteration 1\niteration 2\n"
+    assert "done" in said("jobs", "--all")
+    (row,) = json.loads(said("jobs", "--all", "--json"))
+    assert (row["id"], row["state"], row["gpus"]) == (id, "done", 2)
+    assert "n1" in said("nodes")
+    assert said("cancel", id).startswith(f"{id} is over already: done")
+    (used,) = json.loads(said("report", "--jobs", "--by", "job", "--json"))
+    assert (used["name"], used["jobs"]) == (id, 1)
+    assert used["gpu_seconds"] == pytest.approx(row["computed"])
+    assert "GPU time" in said("report", "--jobs")
+    assert said("report", "--jobs", "--csv").startswith("user,gpu_seconds,jobs")
+    assert main(["cancel", "b"]) == 1
+    assert capsys.readouterr().err == "jupyter gpushare: there is no job b\n"
+
+
+@pytest.mark.system
+def test_other_users_cannot_ask(settings: Settings) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can be another user")
+    with Cluster(settings, start=True):
+        path = Path(settings.socket).with_name("cluster.sock")
+        path.parent.chmod(0o755)
+        path.chmod(0o666)
+        if (child := os.fork()) == 0:
+            os.setuid(65534)
+            with socket.socket(socket.AF_UNIX) as stranger:
+                stranger.connect(str(path))
+                os._exit(b"not_permitted" not in stranger.recv(4096))
+        _, status = os.waitpid(child, 0)
+        assert status == 0

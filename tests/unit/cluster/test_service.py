@@ -1,0 +1,444 @@
+"""The service over the engine of this machine, with real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sqlite3
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+
+import psutil
+import pytest
+
+from jupyter_gpushare._core import GangRules
+from jupyter_gpushare.cluster.engines.engine import Node, Start, Status
+from jupyter_gpushare.cluster.jobs import OVERDUE, RANK_LOST, Spec
+from jupyter_gpushare.cluster.launch import generation
+from jupyter_gpushare.cluster.loop import ServiceLoop
+from jupyter_gpushare.cluster.service import ClusterService
+from jupyter_gpushare.cluster.views import cluster_view
+from jupyter_gpushare.errors import DoesNotFit, InvalidValue
+from jupyter_gpushare.wire.jobs import JobView
+
+from .launch.test_launcher import BEGETS, SLEEPS, lives, pids
+from .site import LONG, QUICK, STEP, Site, Troubled
+from .work import Makes, generations, iterations, opened
+
+ENDLESS = 100_000
+
+
+@pytest.fixture
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path, getattr(request, "param", "n0=2 n1=2"))
+    yield site
+    site.close()
+
+
+def test_a_job_runs_to_its_end(site: Site) -> None:
+    job = site.submit("a", 20, STEP, gpus=3)
+    site.until_state(a="done")
+    assert site.is_whole("a", 20)
+    assert site.events("a") == ["submitted", "start", "started", "computes", "done"]
+    found = site.job("a")
+    assert (found.generation, found.losses, found.yields, found.sentence) == (1, 0, 0, "")
+    assert found.submitted < found.first < found.ended
+    assert found.core["run"] == pytest.approx(20 * STEP)
+    assert [path.name for path in generations(job)] == ["g1.closed"]
+
+
+@pytest.mark.system
+def test_what_a_job_has_computed_is_known_after_it_has_starved(site: Site) -> None:
+    site.rules = GangRules(told=True, tick=0, thresholds=[0.1], knob=0.1)
+    site.restart()
+    site.submit("a", LONG, STEP, gpus=4)
+    site.until(lambda: site.attained("a") > 0.2)
+    site.submit("b", LONG, STEP, gpus=4)
+    site.until(lambda: site.job("a").core["promoted"] > 0)
+    site.finish(a=LONG, b=LONG)
+    assert site.service.run_seconds(site.job("a")) == pytest.approx(LONG * STEP)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("site", ["n0=2 n1=1/4"], indirect=True)
+def test_jobs_of_parts_share_a_gpu_of_a_node_that_has_shards(site: Site) -> None:
+    for id, gpus in (("a", 0.25), ("b", 0.5), ("c", 0.5)):
+        site.submit(id, ENDLESS, STEP, gpus=gpus)
+    site.submit("whole", 20, STEP, gpus=2)
+    site.until(lambda: all(map(site.computes, ("a", "b", "whole"))))
+    assert [site.job(id).place for id in "abc"] == [{"n1": 0.25}, {"n1": 0.5}, {}]
+    assert site.ranks("b")[0].environ()["CUDA_VISIBLE_DEVICES"] == "2"
+    view = seen(site, "c")
+    assert view.sentence == "waits for 0.5 of a GPU; 0.25 of GPUs with shards are free"
+    assert (view.gpus, view.position) == (0.5, 1)
+    site.restart()
+    site.until(lambda: site.service.nodes["n1"].used == 0.75)
+    with pytest.raises(DoesNotFit, match=r"a job of 3 GPUs never fits: .* at most n0 2$"):
+        site.submit("wide", 1, STEP, gpus=3)
+    site.service.cancel("b")
+    site.until(lambda: site.computes("c"))
+    site.until_state(whole="done")
+    assert [site.job(id).generation for id in "abc"] == [1, 1, 1]
+    for id in "ac":
+        site.service.cancel(id)
+    site.until_state(a="cancelled", c="cancelled")
+
+
+@pytest.mark.system
+def test_gpus_are_kept_for_the_first_that_waits_and_others_are_told(site: Site) -> None:
+    """`wide` lacks one of four, which `short` has, and `stopped` would keep three for its least."""
+    site.rules = GangRules(told=True, tick=0, thresholds=[0.2], least=1000.0)
+    site.restart()
+    site.submit("short", 2000, STEP, resumes=False)
+    site.submit("stopped", 2000, STEP, gpus=3)
+    site.until(lambda: site.computes("stopped") and site.attained("stopped") > 0.2)
+    site.engine.said = {"n0": Node(0), "n1": Node(2)}
+    site.until_state(stopped="queued")
+    site.submit("wide", 10, STEP, gpus=4)
+    site.engine.said = {}
+    site.until(lambda: "kept" in seen(site, "stopped").sentence)
+    assert seen(site, "stopped").sentence.startswith(
+        "waits for 3 GPUs, number 2 of 2 in line; 3 are free, and kept for a job before it; it"
+    )
+    assert seen(site, "wide").sentence == "waits for 4 GPUs, number 1 of 2 in line; 3 are free"
+    jobs = cluster_view(site.service, "", "", True, "", 0.0).jobs
+    assert [job.id for job in jobs] == ["short", "wide", "stopped"]
+    site.restart()
+    site.until(lambda: "kept" in seen(site, "stopped").sentence)
+    site.service.cancel("short")
+    site.finish(wide=10)
+
+
+def seen(site: Site, id: str) -> JobView:
+    (view,) = cluster_view(site.service, "", id, False, "", 0.0).jobs
+    return view
+
+
+def test_a_job_that_does_not_resume_is_never_asked_to_yield(site: Site) -> None:
+    """Neither for a younger one, nor on a node that is to be emptied."""
+    site.submit("stays", LONG, STEP, gpus=4, resumes=False)
+    site.until(lambda: site.attained("stays") > 1)
+    site.submit("short", 5, STEP, gpus=2)
+    for number in range(20):
+        if number == 10:
+            site.engine.said = {"n0": Node(0)}
+        site.service.step()
+    site.finish(stays=LONG)
+    assert "ask" not in site.events("stays")
+    site.until_state(short="done")
+
+
+# --- what people ask for --------------------------------------------------------------------------
+
+
+def test_the_same_job_is_submitted_once(site: Site) -> None:
+    site.submit("a", 5, STEP)
+    site.submit("a", 5, STEP)
+    assert site.events("a") == ["submitted"]
+    site.until_state(a="done")
+    site.submit("a", 5, STEP)
+    assert site.state("a") == "done"
+    with pytest.raises(InvalidValue, match="another job of the id a"):
+        site.service.submit("a", "other", str(site.directory("a")), Spec(1))
+
+
+@pytest.mark.parametrize("id", ["", "A", "a/b", "a.b", "x" * 65])
+def test_an_id_that_an_engine_could_not_name_is_refused(site: Site, id: str) -> None:
+    with pytest.raises(InvalidValue, match="a-z, 0-9"):
+        site.service.submit(id, "", "/tmp", Spec(1))
+
+
+def test_a_job_that_the_nodes_could_never_hold_is_refused(site: Site) -> None:
+    site.service.step()
+    at_most = "the nodes have at most n0 2, n1 2"
+    wishes = ((5, 0, at_most), (3, 1, at_most), (0.25, 0, "no node has a GPU in shards"))
+    for gpus, nodes, sentence in wishes:
+        with pytest.raises(DoesNotFit, match=f"never fits: {sentence}"):
+            site.submit("a", 5, STEP, gpus=gpus, nodes=nodes)
+    assert site.journal.job("a") is None
+    site.engine.said = {"n2": Node(4, used=3)}  # what others use may become free
+    site.service.step()
+    site.submit("a", 5, STEP, gpus=8)
+    site.service.step()
+    assert site.state("a") == "queued"
+
+
+# --- how generations end --------------------------------------------------------------------------
+
+
+def test_a_rank_that_fails_ends_the_job_with_its_last_lines(site: Site) -> None:
+    site.submit("a", sys.executable, "-c", "raise SystemExit('it is too late')", gpus=4)
+    site.until_state(a="failed")
+    assert site.job("a").sentence == "it exited with status 1: it is too late"
+    assert site.job("a").generation == 1
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("lost", ["rank", "launcher"])
+def test_a_gang_that_has_lost_a_part_is_ended_whole_and_goes_on(site: Site, lost: str) -> None:
+    """Of a launcher that is gone the engine sees that others of the gang run."""
+    count = 4 * LONG
+    if lost == "launcher":
+        site.restart(silent=3.0)
+    job = site.submit("a", count, STEP, gpus=4)
+    site.until(lambda: generation.newest(job / "g1") != "")
+    (rank,) = [rank for rank in site.ranks("a") if rank.environ()["RANK"] == "1"]
+    (rank if lost == "rank" else rank.parent()).kill()
+    site.until(lambda: site.job("a").generation == 2)
+    assert site.reasons("a") == [RANK_LOST]
+    site.hurry("a")
+    site.until_state(a="done")
+    assert (site.job("a").generation, site.events("a").count("lost")) == (2, 1)
+    assert {*site.computed("a")} == {*range(1, count + 1)}
+    assert resumed_where_it_had_saved(site, "a")
+
+
+def resumed_where_it_had_saved(site: Site, id: str) -> bool:
+    """Each generation began after the checkpoint of the one before it."""
+    job = site.directory(id)
+    before, *others = generations(job)
+    saved = 0
+    for each in others:
+        resume = generation.newest(before)
+        saved = json.loads((job / resume).read_text())["iteration"] if resume else saved
+        began = iterations([each])
+        if began and began[0] != saved + 1:
+            return False
+        before = each
+    return True
+
+
+def test_a_job_that_does_not_leave_in_its_lease_is_killed(site: Site) -> None:
+    site.restart(lease=0.2)
+    site.submit("a", sys.executable, "-c", SLEEPS, gpus=4)
+    site.until(lambda: site.job("a").handle != "")
+    site.engine.said = {"n0": Node(0)}
+    site.until(lambda: "lost" in site.events("a"))
+    assert site.events("a")[-3:] == ["ask", "end", "lost"]
+    assert site.reasons("a") == [OVERDUE]
+    assert not site.ranks("a")
+
+
+def test_a_job_on_a_node_that_is_lost_goes_on_with_others(site: Site) -> None:
+    job = site.submit("a", LONG, STEP, gpus=2, nodes=1)
+    site.until(lambda: generation.newest(job / "g1") != "")
+    (node,) = site.job("a").place
+    site.engine.said = {node: Node(2, alive=False)}
+    site.until(lambda: site.job("a").generation == 2)
+    site.hurry("a")
+    site.until_state(a="done")
+    assert (site.job("a").generation, site.job("a").losses) == (2, 0)
+    assert {*site.computed("a")} == {*range(1, LONG + 1)}
+    assert resumed_where_it_had_saved(site, "a")
+    word = generation.read(job / "g2.closed" / "word.json") or {}
+    assert word["where"].keys() == {"n0", "n1"} - {node}
+
+
+def test_what_is_given_up_is_killed_once_its_node_answers(site: Site) -> None:
+    site.restart(sweep=0.1, kill=0.1)
+    job = site.submit("a", sys.executable, "-c", BEGETS, gpus=2)
+    site.until(lambda: site.job("a").handle != "")
+    pids(job)
+    frozen = site.processes("a")  # so they do not notice that it is closed
+    for process in frozen:
+        process.suspend()
+    site.engine.cannot_kill = True
+    site.service.cancel("a")
+    site.until_state(a="cancelled")  # after the time that killing may take
+    site.engine.cannot_kill = False
+    site.until(lambda: not any(lives(process.pid) for process in frozen))
+
+
+# --- an engine that refuses, forgets, or does not answer ------------------------------------------
+
+
+def test_a_job_that_finds_no_room_waits_and_costs_a_number(site: Site, make_job: Makes) -> None:
+    """Another program has taken the GPUs after the engine was asked for its nodes."""
+    neighbor = Troubled(f"{site.journal.cluster()}-2", "n0=2 n1=2")
+    other = make_job(sys.executable, "-c", BEGETS, name="other")
+    opened(other, n0=2)
+    taken = neighbor.start(Start(f"{site.journal.cluster()}-2", "other", 1, other, {"n0": 2}))
+    pids(other)
+    site.engine.said = {"n0": Node(2), "n1": Node(2)}
+    site.submit("a", 5, STEP, gpus=3)
+    site.until(lambda: site.events("a").count("no room") == 2)
+    neighbor.kill(taken)
+    site.finish(a=5)
+    assert site.job("a").losses == 0
+    assert site.job("a").generation >= 3
+    starts = [event.at for event in site.journal.events("a") if event.what == "start"]
+    assert starts[2] - starts[1] >= 2 * site.bounds.postponed
+
+
+@pytest.mark.system
+def test_an_engine_that_does_not_answer_changes_nothing(site: Site) -> None:
+    """And people can submit and cancel meanwhile."""
+    site.answer_seconds = 0.5
+    site.restart()
+    site.begin("a", LONG, STEP, gpus=4)
+    site.engine.answers.clear()
+    for _ in range(5):
+        site.service.step()
+    assert site.state("a") in ("starting", "running")
+    site.restart()
+    site.finish(a=LONG)  # its launchers have said how they ended
+    for id in "bc":
+        site.submit(id, 5, STEP)
+    site.service.cancel("c")
+    site.service.step()
+    assert (site.state("b"), site.state("c")) == ("queued", "cancelled")
+    site.engine.answers.set()
+    site.until_state(b="done")
+
+
+@pytest.mark.parametrize("is_slow", [False, pytest.param(True, marks=pytest.mark.system)])
+def test_a_start_without_an_answer_is_found(site: Site, is_slow: bool) -> None:
+    """The answer is lost, or comes too late."""
+    if is_slow:
+        site.answer_seconds = 0.1
+        site.restart()
+    site.engine.forgets, site.engine.starts_after = not is_slow, 0.3 if is_slow else 0.0
+    site.submit("a", 20, STEP, gpus=4)
+    site.until(lambda: "start" in site.events("a"))
+    site.engine.forgets = False
+    site.until_state(a="done")
+    assert site.is_whole("a", 20)
+    assert "adopted" in site.events("a")
+    assert site.job("a").generation == 1
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_start_that_was_cut_short_is_given_up_without_a_loss(site: Site, resumes: bool) -> None:
+    """The service was killed before it had started all launchers: none of the ranks has started."""
+    site.restart(pending=0.3)
+    site.submit("a", 5, STEP, gpus=4, resumes=resumes)
+    site.engine.is_cut_short = True
+    site.until(lambda: "adopted" in site.events("a"))
+    site.engine.is_cut_short = False
+    site.until(lambda: "not started" in site.events("a"))
+    site.restart(pending=QUICK.pending)  # the next one may take its time to start
+    site.finish(a=5)
+    assert site.events("a")[2:5] == ["adopted", "end", "not started"]
+    assert (site.job("a").generation, site.job("a").losses) == (2, 0)
+
+
+def test_gpus_that_the_engine_has_chosen_itself_are_counted(site: Site) -> None:
+    """What a gang uses beside its plan is not that of others, so it is not asked to leave."""
+    site.submit("a", LONG, STEP, gpus=3)
+    site.until(lambda: site.state("a") == "starting")
+    other = {name: 3 - gpus for name, gpus in site.job("a").place.items()}
+    site.engine.said = {name: Node(2, used=gpus) for name, gpus in other.items()}
+    for told in (other, {"n0": 9}, {"x": 3}, {"n0": -1, "n1": 4}, other):  # the rest is nonsense
+        site.engine.statuses = {"a": Status("running", told)}
+        site.until(lambda: site.job("a").place == other)
+    assert site.events("a").count("moved") == 1
+    site.finish(a=LONG)
+    assert "ask" not in site.events("a")
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def test_a_job_without_its_directory_has_failed(site: Site) -> None:
+    site.begin("running", ENDLESS, STEP)
+    site.submit("queued", ENDLESS, STEP)
+    for id in ("running", "queued"):
+        site.directory(id).rename(site.path / f"{id}-elsewhere")
+    site.until_state(running="failed", queued="failed")
+    for id in ("running", "queued"):
+        assert str(site.directory(id)) in site.job(id).sentence
+
+
+@contextlib.contextmanager
+def unreadable(site: Site, id: str) -> Iterator[None]:
+    """The directory of a job, whose processes stand still meanwhile. To root all is readable but
+    names that lead to themselves."""
+    processes = [p for rank in site.ranks(id) for p in (rank.parent(), rank) if p]
+    for process in processes:
+        process.suspend()
+    there, elsewhere = site.directory(id), site.path / "elsewhere"
+    there.rename(elsewhere)
+    there.symlink_to(there)
+    yield
+    there.unlink()
+    elsewhere.rename(there)
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.resume()
+
+
+@pytest.mark.system
+def test_a_job_goes_on_whose_directory_cannot_be_read_for_a_while(site: Site) -> None:
+    site.submit("a", LONG, STEP)
+    site.until(lambda: (view := seen(site, "a")).state == "running" and view.iteration)
+    with unreadable(site, "a"):
+        for _ in range(5):
+            site.service.step()
+        assert seen(site, "a").sentence.startswith("runs on n0, iteration ")
+        assert seen(site, "a").sentence.endswith(
+            ", but its directory cannot be read: Too many levels of symbolic links"
+        )
+        assert site.events("a").count("note") == 1
+    site.service.step()
+    assert "but" not in seen(site, "a").sentence
+    site.finish(a=LONG)
+    assert site.job("a").generation == 1
+
+
+def test_a_job_is_cancelled_whose_directory_cannot_be_read(site: Site) -> None:
+    site.begin("a", ENDLESS, STEP)
+    with unreadable(site, "a"):
+        site.service.cancel("a")
+        site.until_state(a="cancelled")
+        assert not site.ranks("a")
+    site.service.step()
+    assert site.job("a").generation == 1
+
+
+def test_no_other_generation_is_started_while_one_cannot_be_closed(site: Site) -> None:
+    job = site.submit("a", ENDLESS, STEP)
+    site.until(lambda: generation.newest(job / "g1") != "")
+    (job / "g1.closed").mkdir()
+    (job / "g1.closed" / "in the way").touch()
+    for rank in site.ranks("a"):
+        rank.kill()
+    for _ in range(20):
+        site.service.step()
+    assert site.job("a").generation == 1
+    assert "cannot be closed" in seen(site, "a").sentence
+    assert site.events("a").count("note") == 1
+    shutil.rmtree(job / "g1.closed")
+    site.until(lambda: site.job("a").generation == 2)
+
+
+@pytest.mark.system
+def test_a_service_that_could_not_write_has_started_nothing_and_is_made_anew(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job, stopped = site.submit("a", 10, STEP), Event()
+    other = sqlite3.connect(site.path / "cluster.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    made: list[ClusterService] = []
+
+    def make() -> ClusterService:
+        if len(made) == 2:  # two could not write
+            assert not generations(job)
+            other.execute("ROLLBACK")
+        made.append(site.made())
+        return made[-1]
+
+    def tell(service: ClusterService) -> None:
+        assert service is made[-1]
+        if site.state("a") == "done":
+            stopped.set()
+
+    with contextlib.closing(other):
+        ServiceLoop(make, 0.01).run(tell, stopped)
+    assert len(made) == 3
+    assert site.is_whole("a", 10)
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["nothing is started, since a step failed: database is locked"] * 2

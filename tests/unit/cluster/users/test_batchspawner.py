@@ -1,0 +1,31 @@
+"""A hub whose notebooks run on the nodes of a Slurm: the tests of `batch.py`, where all users can
+reach this project."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ....system.hub.conftest import start
+from .test_users import no_users, run_among_users
+
+
+def no_hub() -> str:
+    """Return why there can be no such hub here, or nothing."""
+    if importlib.util.find_spec("batchspawner") is None:
+        return "needs batchspawner"
+    path = os.pathsep.join((os.environ["PATH"], str(start.MODULES)))
+    if shutil.which("configurable-http-proxy", path=path) is None:
+        return "needs configurable-http-proxy, which `make build` installs"
+    return no_users()
+
+
+@pytest.mark.thorough
+def test_notebooks_on_nodes_have_jobs(tmp_path: Path) -> None:
+    if reason := no_hub():
+        pytest.skip(reason)
+    run_among_users("batch.py", f"--basetemp={tmp_path / 'tests'}")

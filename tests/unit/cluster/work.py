@@ -1,0 +1,54 @@
+"""Jobs, and what their generations leave."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpushare.cluster.launch import generation
+from jupyter_gpushare.cluster.launch.generation import Word
+
+HERE = Path(__file__).parent
+JOB = HERE / "job.py"
+TRAINING = HERE / "training"
+LAUNCHER = Path(generation.__file__).parent / "launcher.py"
+
+Makes = Callable[..., Path]
+Launches = Callable[..., "subprocess.Popen[bytes]"]
+
+
+def made(directory: Path, *command: object, ranks: str = "node") -> Path:
+    """The directory of a job; a command of numbers alone counts iterations."""
+    words = [str(word) for word in command]
+    if words[0].isdigit():
+        words = [sys.executable, str(JOB), *words]
+    directory.mkdir(parents=True)
+    generation.write(directory / "job.json", {"command": words, "ranks": ranks})
+    return directory
+
+
+def opened(job: Path, number: int = 1, resume: str = "", **where: int) -> Path:
+    return generation.open_generation(job, number, Word(resume, where or {"n0": 1}, 0.05))
+
+
+def iterations(directories: Sequence[Path]) -> list[int]:
+    """What the leaders of these generations have computed, in the order of the generations."""
+    files = [directory / "ran" for directory in directories]
+    return [int(line) for file in files if file.exists() for line in file.read_text().split()]
+
+
+def generations(job: Path) -> list[Path]:
+    there = (path for path in job.glob("g*") if path.is_dir())
+    return sorted(there, key=lambda path: int(path.name[1:].removesuffix(".closed")))
+
+
+def alone(place: Path, program: str, *given: object) -> Any:
+    """Return the result of a training that is no job."""
+    out = place / "alone.json"
+    words = [sys.executable, TRAINING / program, out, "0", *given]
+    subprocess.run([str(word) for word in words], check=True, cwd=place)
+    return json.loads(out.read_text())

@@ -1,0 +1,221 @@
+"""Which sessions are squeezed, how far, and which are admitted for that."""
+
+from __future__ import annotations
+
+import itertools
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from jupyter_gpushare._core import (
+    Demand,
+    Rules,
+    SessionSpec,
+    SqueezeOption,
+)
+from jupyter_gpushare._core_testing import Scheduler
+
+from ..looks import granted
+
+Sizes = tuple[tuple[int, float], ...]
+GAN: Sizes = ((60, 1.0), (40, 1.08), (20, 1.3))
+
+
+def demand(persistent: int, *sizes: tuple[int, float]) -> Demand:
+    options = [SqueezeOption(*size) for size in sizes]
+    return Demand(persistent, sizes[0][0], options=options)
+
+
+def spec(persistent: int, *sizes: tuple[int, float], **more: object) -> SessionSpec:
+    return SessionSpec("u", demand=demand(persistent, *sizes), **{"bears": 1.1, **more})
+
+
+def squeezed(it: Scheduler) -> dict[str, int]:
+    assert it.is_valid() == ""
+    return {state.id: state.squeezed for state in it.snapshot(0).sessions if state.lane is not None}
+
+
+# --- the rule -------------------------------------------------------------------------------------
+
+
+def test_only_what_the_floor_makes_impossible_is_refused_with_the_numbers() -> None:
+    it = Scheduler(100)
+    with pytest.raises(OverflowError, match=r"50 bytes.*60 bytes\) ephemeral, squeezed as far as"):
+        it.open(0, "a", spec(50, (200, 1.0), (60, 1.4)))
+    assert len(it) == 0
+
+
+def test_no_session_is_squeezed_where_the_host_forbids_it() -> None:
+    it = Scheduler(100, "fair", Rules(squeeze=False))
+    it.open(0, "a", spec(20, *GAN))
+    it.open(0, "b", spec(30, (10, 1.0)))
+    it.request(0, "b", 1)
+    assert squeezed(it) == {"a": 0}
+    with pytest.raises(OverflowError):
+        it.open(0, "c", spec(30, (200, 1.0), (60, 1.4)))
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        ((60, 1.1),),
+        ((60, 1.0), (60, 1.1)),
+        ((60, 1.0), (50, 1.2), (40, 1.1)),
+        ((60, 1.0), (50, float("nan"))),
+        ((60, 1.0), (-1, 1.1)),
+    ],
+)
+def test_wrong_options_are_refused(sizes: Sizes) -> None:
+    with pytest.raises(ValueError, match="option"):
+        Scheduler(100).open(0, "a", spec(20, *sizes))
+
+
+# --- turns ----------------------------------------------------------------------------------------
+
+
+def test_two_that_run_in_lanes_of_their_own_both_end_for_one_that_needs_them_squeezed() -> None:
+    it = Scheduler(100, "fair", Rules(running_lanes=2, aging=0))
+    for id in "ab":
+        it.open(0, id, spec(10, (40, 1.0), (20, 1.05)))
+        it.request(0, id, 1)
+    it.open(0, "c", spec(55, (10, 1.0)))
+    it.request(0, "c", 1)
+    assert sorted(asked.session for asked in it.assign(1).yields) == ["a", "b"]
+    it.finish(1, "a", 1)
+    assert granted(it.request(1, "a", 2)) == []
+    assert "c" in granted(it.finish(1, "b", 1))
+    assert squeezed(it) == {"a": 20, "b": 20, "c": 0}
+
+
+def test_a_squeezed_session_whose_options_have_grown_keeps_a_place() -> None:
+    it = Scheduler(100)
+    it.open(0, "a", spec(20, *GAN))
+    it.request(0, "a", 1)
+    it.open(0, "b", spec(30, (10, 1.0)))
+    it.request(0, "b", 1)
+    it.assign(1)
+    it.finish(1, "a", 1)
+    it.request(1, "a", 2)
+    it.finish(2, "b", 1)
+    it.report(2, "a", 1, demand(20, (62, 1.0), (42, 1.08), (22, 1.3)), None)
+    assert it.squeezed("a") == 42
+
+
+def test_a_named_successor_keeps_what_it_has_when_it_reports() -> None:
+    """It may have begun by a direct handoff, which says that it is not squeezed."""
+    it = Scheduler(100)
+    it.open(0, "a", spec(20, (10, 1.0)))
+    it.open(0, "b", spec(20, *GAN))
+    it.request(0, "a", 1)
+    it.request(0, "b", 1)
+    [asked] = it.assign(1).yields
+    assert asked.successor.session == "b"
+    it.set_unmanaged(1.1, 15)
+    it.report(1.2, "b", 0, demand(20, *GAN), None)
+    assert squeezed(it) == {"a": 0, "b": 0}
+    assert granted(it.finish(1.3, "a", 1)) == ["b"]
+    it.request(1.3, "a", 2)
+    it.finish(1.5, "b", 1)
+    assert squeezed(it) == {"a": 0, "b": 40}
+
+
+# --- a turn that is brought back ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("says", "lane"), [(40, 40), (20, 40), (60, None), (41, None), (0, None)])
+def test_a_turn_that_is_brought_back_is_counted_as_its_session_says(
+    says: int, lane: int | None
+) -> None:
+    """Where that is one of its options; it may have more as soon as that is free."""
+    it = Scheduler(100)
+    it.set_recovering(0, True)
+    it.open(0, "b", spec(40, (10, 1.0)))
+    it.open(0, "a", spec(20, *GAN, turn=1, holding=True, squeezed_bytes=says))
+    assert squeezed(it) == ({"b": 0} if lane is None else {"b": 0, "a": lane})
+
+
+def test_one_that_comes_back_unsqueezed_is_counted_whole() -> None:
+    """If that does not fit beside the others, nothing else starts until its turn has ended."""
+    it = Scheduler(100)
+    it.set_recovering(0, True)
+    it.open(0, "b", spec(40, (10, 1.0)))
+    decision = it.open(0, "a", spec(20, *GAN, turn=1, holding=True))
+    assert squeezed(it) == {"b": 0}
+    assert [asked.session for asked in decision.yields] == ["a"]
+    it.set_recovering(0.1, False)
+    assert not it.request(0.2, "b", 1).grants
+    assert granted(it.finish(0.3, "a", 1)) == ["b"]
+
+
+def test_no_negative_number_of_bytes_is_brought_back() -> None:
+    with pytest.raises(ValueError, match="squeezed iteration must not be negative"):
+        Scheduler(100).open(0, "a", spec(20, *GAN, turn=1, holding=True, squeezed_bytes=-1))
+
+
+# --- by brute force -------------------------------------------------------------------------------
+
+
+class Drawn(NamedTuple):
+    persistent: int
+    sizes: Sizes
+    bears: float
+
+
+def draw(random: Random) -> Drawn:
+    full = random.randint(1, 60)
+    smaller = (random.randint(max(1, full // 5), full) for _ in range(random.randint(0, 3)))
+    slow, sizes = 1.0, []
+    for size in sorted({full, *smaller}, reverse=True):
+        sizes.append((size, slow))
+        slow += random.random() * 0.15
+    return Drawn(random.randint(0, 12), tuple(sizes), random.choice((1.0, 1.1, 1.3)))
+
+
+def choice(sizes: Sizes, most: int) -> tuple[int, float]:
+    return next(size for size in sizes if size[0] <= most)
+
+
+def may_be_admitted(room: int, placed: list[Drawn], new: Drawn) -> bool:
+    """Whether there is any choice for all, within what each bears, that fits."""
+    left = room - sum(one.persistent for one in placed)
+    allowed = [
+        [size for size in one.sizes if size[1] <= max(one.bears, choice(one.sizes, left)[1])]
+        for one in placed
+    ]
+    needed = room - left + new.persistent
+    return any(
+        needed + max(size[0] for size in chosen) <= room
+        for chosen in itertools.product(*allowed, new.sizes)
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_those_are_admitted_that_brute_force_admits(seed: int) -> None:
+    random = Random(seed)
+    for _ in range(60):
+        room = random.randint(10, 100)
+        it, placed = Scheduler(room), list[Drawn]()
+        for number in range(6):
+            new = draw(random)
+            try:
+                it.open(
+                    0, str(number), spec(new.persistent, *new.sizes, bears=new.bears, busy=False)
+                )
+            except OverflowError:
+                assert new.persistent + new.sizes[-1][0] > room
+                continue
+            it.request(0, str(number), 1)
+            it.finish(0, str(number), 1)
+            expected = may_be_admitted(room, placed, new)
+            if not expected:
+                it.close(0, str(number))
+                continue
+            placed.append(new)
+            left = room - sum(one.persistent for one in placed)
+            chosen = [choice(one.sizes, left) for one in placed]
+            wanted = [
+                0 if size == one.sizes[0][0] else size
+                for (size, _), one in zip(chosen, placed, strict=True)
+            ]
+            assert list(squeezed(it).values()) == wanted
