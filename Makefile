@@ -154,7 +154,7 @@ faults: $(INSTALLED)  ## hours: every test in all its kinds; break what can brea
 	$(MAKE) test-cuda
 
 load: $(INSTALLED)  ## a busy host for half an hour: docs/results/load.md
-	$(BIN)/python benchmarks/load.py
+	$(BIN)/python benchmarks load
 
 audit: $(INSTALLED) $(MODULES)  ## whether dependencies fit together, and whether a hole in them is known
 	$(BIN)/pip check
@@ -183,13 +183,13 @@ format: $(TOOLS) $(MODULES)  ## rewrite every file as the formatters want it
 	cd labextension && jlpm prettier && jlpm eslint && jlpm stylelint
 
 bench: $(INSTALLED)  ## every promised figure, measured; results in build/bench.json
-	$(BIN)/python benchmarks/all.py
+	$(BIN)/python benchmarks
 
 bench-quick: $(INSTALLED)  ## three minutes: whether context switch, boundary, lane or decision is slower than COMMIT has it, or main
-	$(BIN)/python benchmarks/quick.py $(COMMIT)
+	$(BIN)/python benchmarks quick $(COMMIT)
 
 evidence: $(INSTALLED)  ## published figures in virtual time, and what people use beside us: docs/results/evidence.md
-	$(BIN)/python benchmarks/evidence
+	$(BIN)/python benchmarks evidence
 
 reference: $(INSTALLED)  ## docs/reference, written from the code
 	$(BIN)/python docs/generate.py

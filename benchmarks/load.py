@@ -30,8 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
-from all import machine
-from measure import broker, percentile
+from measure import broker, machine, percentile
 
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.simulator import plots

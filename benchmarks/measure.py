@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import os
+import platform
 import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 from rich.console import Console
@@ -18,6 +22,18 @@ from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Shutdown
 
 RESULTS = Path(__file__).resolve().parent.parent / "build" / "bench.json"
+
+
+def machine() -> dict[str, object]:
+    """Return what a reader must know to read the figures."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "cores": len(os.sched_getaffinity(0)),
+        "architecture": platform.machine(),
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "jupyter_gpushare": version("jupyter_gpushare"),
+    }
 
 
 @dataclass(frozen=True)

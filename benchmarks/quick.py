@@ -1,4 +1,4 @@
-"""Whether this tree is slower than another commit: `python benchmarks/quick.py [COMMIT]`.
+"""Whether this tree is slower than another commit: `python benchmarks quick [COMMIT]`.
 
 The commit (main, unless named) is installed in a virtual environment of its own, once, below
 build/bench. Then each of MEASURES is run with both, one after the other, as often as it says: the
@@ -31,7 +31,7 @@ Figures = Iterator[tuple[str, float]]
 
 def switch() -> Figures:
     """A context switch in a training, and at the end of a cell."""
-    handover, measure = part("handover"), part("measure")
+    handover, measure = part("turns.handover"), part("measure")
     handover.BLOCKS = 3
     brokers = measure.broker(quantum_seconds=1e-6, half_life_seconds=1e-6)
     with brokers as (settings, _), handover.awake_cores():
@@ -45,7 +45,7 @@ def alone() -> Figures:
     import torch
 
     torch.set_num_threads(1)
-    alone, measure = part("alone"), part("measure")
+    alone, measure = part("turns.alone"), part("measure")
     alone.SECONDS, alone.PAIRS = 3.0, 6
     with measure.broker() as (settings, _):
         yield "boundary_us", alone.boundary(settings)
@@ -54,7 +54,7 @@ def alone() -> Figures:
 
 def lane() -> Figures:
     """The two ends of an iteration in a lane."""
-    lane = part("lane")
+    lane = part("lanes.lane")
     core, descriptor = lane._core, os.memfd_create("lane")
     os.ftruncate(descriptor, lane.LANE)
     core.AllocationCounter.install()
@@ -65,7 +65,7 @@ def lane() -> Figures:
 
 def decision() -> Figures:
     """A decision of the scheduler among 64 sessions."""
-    yield "decision_us", statistics.median(part("decision").decisions(64)) * 1e6
+    yield "decision_us", statistics.median(part("broker.decision").decisions(64)) * 1e6
 
 
 MEASURES: dict[str, tuple[Callable[[], Figures], int]] = {

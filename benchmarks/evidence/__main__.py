@@ -1,6 +1,6 @@
 """``make evidence``: docs/results/evidence.md and its plots, from the tables in tests/data alone.
 
-``python benchmarks/evidence --only compare`` rewrites that part and leaves all others.
+``python benchmarks evidence --only compare`` rewrites that part and leaves all others.
 """
 
 from __future__ import annotations
@@ -10,15 +10,8 @@ import os
 import time
 from concurrent.futures import ProcessPoolExecutor
 
-import agreement
-import beyond
-import compare
-import pairs
-import salus
-import speed
-import squeezing
-import tiresias
-from document import Page
+from evidence import agreement, beyond, compare, pairs, salus, speed, squeezing, tiresias
+from evidence.document import Page
 
 PARTS = {
     "trace": salus.trace,

@@ -9,19 +9,16 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
-from document import Section, table
+from evidence.document import Section, table
+from measure import broker
 
 from jupyter_gpushare._core import Cell, Demand, Job
 from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.settings import Settings, load
 from jupyter_gpushare.simulator.simulate import run
 from jupyter_gpushare.simulator.workload import Workload
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from measure import broker
 
 ITERATION_SECONDS = 0.05
 POLICIES = ("fifo", "srtf", "fair", "las")

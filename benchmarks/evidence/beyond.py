@@ -9,9 +9,8 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, NamedTuple
 
-import document
-import salus
-from document import Section, picture, spread, table
+from evidence import document, salus
+from evidence.document import Section, picture, spread, table
 
 from jupyter_gpushare import _core_testing
 from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Rules

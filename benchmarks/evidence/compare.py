@@ -1,7 +1,7 @@
 """Other ways to share a device beside this project, in one run: real processes that train on this
 machine.
 
-``python benchmarks/evidence --only compare`` writes this section alone.
+``python benchmarks evidence --only compare`` writes this section alone.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import document
-from contest import (
+from evidence import document
+from evidence.contest.contest import (
     CELLS,
     COUNTS,
     GAP,
@@ -32,9 +32,8 @@ from contest import (
     SHORT_ITERATIONS,
     Run,
 )
-from document import Section, headlines, picture, table
-from notebooks import Diary
-from ways import (
+from evidence.contest.notebooks import Diary
+from evidence.contest.ways import (
     IDLE,
     IN_LINE,
     ITERATION_SECONDS,
@@ -46,6 +45,7 @@ from ways import (
     WAYS,
     Way,
 )
+from evidence.document import Section, headlines, picture, table
 
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.simulator import plots
@@ -68,7 +68,7 @@ class Contest(NamedTuple):
 
 def held() -> Contest:
     """Run in a process of its own, which imports PyTorch, and forks."""
-    command = [sys.executable, str(Path(__file__).with_name("contest.py"))]
+    command = [sys.executable, str(Path(__file__).with_name("contest") / "contest.py")]
     # Idle threads sleep; by default they spin and take the cores of others, which would be hardest
     # on processes that compute at the same time.
     surroundings = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}

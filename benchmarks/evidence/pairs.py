@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from concurrent.futures import Executor
 
-from document import Section, spread, table
+from evidence.document import Section, spread, table
 
 from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Rules
 from jupyter_gpushare.simulator.simulate import run
@@ -63,7 +63,7 @@ def section(pool: Executor) -> Section:
                 ],
             ),
             f"More than {MOST:g} of the better is needed in {above} of {SEEDS:,}. Of real pairs, "
-            "which `benchmarks/concurrency_tuner.py` measures in 40 minutes, "
+            "which `benchmarks/turns/concurrency_tuner.py` measures in 40 minutes, "
             "[another page](../explanation/scheduling.md#several-lanes-at-once) tells.",
         ],
         {},

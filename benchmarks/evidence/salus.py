@@ -9,8 +9,8 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, NamedTuple
 
-import document
-from document import (
+from evidence import document
+from evidence.document import (
     DATA,
     NOTES,
     READ,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import Executor
 
-from document import Section, table
+from evidence.document import Section, table
 
 from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Rules, Simulation
 

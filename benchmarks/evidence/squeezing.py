@@ -8,8 +8,8 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import NamedTuple
 
-import salus
-from document import Section, spread, table
+from evidence import salus
+from evidence.document import Section, spread, table
 
 from jupyter_gpushare.simulator.simulate import run
 from jupyter_gpushare.simulator.workload import Workload, squeezable

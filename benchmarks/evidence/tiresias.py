@@ -1,6 +1,6 @@
 """What Tiresias published (NSDI 2019), from this project's gangs in virtual time.
 
-``python benchmarks/evidence/tiresias.py`` prints this section alone.
+``python benchmarks evidence.tiresias`` prints this section alone.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
 
-import document
-from document import NOTES, Published, Section, beside, spread, table
+from evidence import document
+from evidence.document import NOTES, Published, Section, beside, spread, table
 
 from jupyter_gpushare._core import Gang, GangRules
 from jupyter_gpushare._core_testing import GangSimulation

@@ -29,10 +29,12 @@ WORDS = 6000  # the last bytes that a failed part printed, which go into the res
 LEAST_SECONDS = 3.0  # with less left, a part is not begun
 SECONDS = 570.0  # in all
 OURS = ("-m", "gpu.packages")
+OF_PYTHON = ("-m", "gpu.parts.{name}")
 
 
 class Part(NamedTuple):
-    """A part; `seconds` are the most that it may take; `{folder}` is where the packages are."""
+    """A part; `seconds` are the most that it may take; `{name}` is the first,
+    and `{folder}` is where the packages are."""
 
     name: str
     command: Sequence[str]
@@ -45,15 +47,15 @@ PARTS = (
     Part("packages", (*OURS, "install", "{folder}"), 60, "what is missing is installed", True),
     Part("module", (*OURS, "module", "{folder}"), 240, "the C++ module is built", True),
     Part("driver_program", (*OURS, "driver", "{folder}"), 60, "driver.cpp is built", True),
-    Part("machine", ("-m", "gpu.machine"), 60, "what this machine is", True),
+    Part("machine", OF_PYTHON, 60, "what this machine is", True),
     Part("driver_facts", ("{driver}", "facts"), 90, "what NVIDIA's driver does"),
     Part("driver_costs", ("{driver}", "costs"), 60, "what its calls cost, by chunk size"),
-    Part("tests", ("-m", "gpu.tests"), 300, "tests/system/gpu: nothing is lost, nothing differs"),
-    Part("glue", ("-m", "gpu.glue"), 60, "what PyTorch's own calls at a boundary cost"),
-    Part("changeover", ("-m", "gpu.changeover"), 100, "a turn goes from one notebook to another"),
-    Part("alone", ("-m", "gpu.alone"), 150, "sharing on over stock, alone"),
-    Part("together", ("-m", "gpu.together"), 240, "two and four notebooks: time and memory"),
-    Part("paging", ("-m", "gpu.paging"), 90, "memory goes out to a file and comes back"),
+    Part("tests", OF_PYTHON, 300, "tests/system/gpu: nothing is lost, nothing differs"),
+    Part("glue", OF_PYTHON, 60, "what PyTorch's own calls at a boundary cost"),
+    Part("changeover", OF_PYTHON, 100, "a turn goes from one notebook to another"),
+    Part("alone", OF_PYTHON, 150, "sharing on over stock, alone"),
+    Part("together", OF_PYTHON, 240, "two and four notebooks: time and memory"),
+    Part("paging", OF_PYTHON, 90, "memory goes out to a file and comes back"),
 )
 SHORT_COSTS = ("64", "8")  # MiB and chunks, in a rehearsal
 
@@ -195,7 +197,8 @@ class Run:
             self._results.hear(name, line)
 
     def _command(self, part: Part) -> list[str]:
-        filled = [word.format(folder=self._folder, driver=DRIVER) for word in part.command]
+        known = {"name": part.name, "folder": self._folder, "driver": DRIVER}
+        filled = [word.format(**known) for word in part.command]
         if part.name == "driver_costs" and self._results.is_rehearsal:
             filled += SHORT_COSTS
         return filled if part.command[0] == "{driver}" else [sys.executable, *filled]

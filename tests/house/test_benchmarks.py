@@ -12,7 +12,7 @@ from ..violations import ROOT, expect_none, named
 BENCHMARKS = ROOT / "benchmarks"
 ENDS = "sys.exit(main())"
 PUBLISHING = [
-    file for file in sorted(BENCHMARKS.glob("*.py")) if "import Figure, " in file.read_text()
+    file for file in sorted(BENCHMARKS.rglob("*.py")) if "import Figure, " in file.read_text()
 ]
 PROGRAM = """
 import sys

@@ -3,6 +3,7 @@ statements are true at seeds that it has not used."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -16,11 +17,12 @@ import pytest
 
 SEEDS = range(1000, 1004)
 ROOT = Path(__file__).resolve().parents[2]
-EVIDENCE = ROOT / "benchmarks" / "evidence"
+BENCHMARKS = ROOT / "benchmarks"
 RUNS = """
+import importlib
 import json
-import contest, ways
-from notebooks import Notebook
+from evidence.contest import contest, ways
+from evidence.contest.notebooks import Notebook
 
 pair = [Notebook("a", 32, (8, 8)), Notebook("b", 32, (8, 8))]
 runs = {way.name: contest.run(way, pair, 1 << 40, 0.002) for way in ways.WAYS}
@@ -29,11 +31,11 @@ print(json.dumps({name: run.diaries for name, run in runs.items()}))
 
 
 def imported(name: str) -> Iterator[ModuleType]:
-    sys.path.insert(0, str(EVIDENCE))
+    sys.path.insert(0, str(BENCHMARKS))
     try:
-        yield __import__(name)
+        yield importlib.import_module(f"evidence.{name}")
     finally:
-        sys.path.remove(str(EVIDENCE))
+        sys.path.remove(str(BENCHMARKS))
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def document() -> Iterator[ModuleType]:
 def diaries() -> Any:
     """Return iterations and cells of two notebooks that train in each way, without a limit."""
     pytest.importorskip("torch")
-    environment = {**os.environ, "PYTHONPATH": str(EVIDENCE), "OMP_WAIT_POLICY": "PASSIVE"}
+    environment = {**os.environ, "PYTHONPATH": str(BENCHMARKS), "OMP_WAIT_POLICY": "PASSIVE"}
     done = subprocess.run([sys.executable, "-c", RUNS], env=environment, stdout=subprocess.PIPE)
     return json.loads(done.stdout)
 

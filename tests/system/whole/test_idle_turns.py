@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.system
 
 SECONDS = 120
-TURN_SECONDS = 20.0  # a quarter of a second after the quantum is promised: benchmarks/idle_turn.py
+TURN_SECONDS = 20.0  # the benchmark turns.idle_turn promises the quantum and a quarter of a second
 
 HEAD = (
     """

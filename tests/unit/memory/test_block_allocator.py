@@ -14,7 +14,7 @@ import pytest
 from jupyter_gpushare._core_testing import BlockAllocator
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "benchmarks"))
-import allocation_trace
+from lanes import allocation_trace
 
 PAGE_BYTES = 4096
 

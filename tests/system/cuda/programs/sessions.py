@@ -24,7 +24,7 @@ from jupyter_gpushare import _core, settings
 from jupyter_gpushare.wire.client import Client
 
 sys.path.append(str(Path(__file__).resolve().parents[4] / "benchmarks"))
-from gpu_memory import calls, training
+from lanes.gpu_memory import calls, training
 
 WORKSPACE = 8 * MIB  # that CUBLAS_WORKSPACE_CONFIG=:4096:2 gives to each stream
 LIMIT = 600  # iterations that a session may have until the broker has given it a lane
@@ -241,9 +241,9 @@ def trains() -> dict[str, int]:
 
 
 def trains_long(model: str, count: int) -> dict[str, Any]:
-    """A model of benchmarks/gpu_memory.py, in one turn: what the session said of its lane, each
-    time that this changed, and how many calls of the driver the last iterations made. Then bytes,
-    after turns that have the lane of the last word."""
+    """A model of the benchmark lanes.gpu_memory, in one turn: what the session said of its lane,
+    each time that this changed, and how many calls of the driver the last iterations made. Then
+    bytes, after turns that have the lane of the last word."""
     iterate = training(model)
     with session() as opened:
         learn(4, lambda: iterate() or is_routed(opened))

@@ -1,0 +1,1 @@
+"""Jobs on several nodes, beside the own order of Slurm and Ray."""

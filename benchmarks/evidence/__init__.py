@@ -1,0 +1,1 @@
+"""docs/results/evidence.md: published figures in virtual time, and other ways to share a device."""

@@ -1,0 +1,1 @@
+"""Notebooks as real processes that share this machine in five ways."""

@@ -1,0 +1,1 @@
+"""Parts of `benchmarks/gpu.sh`, each run by `python -m gpu.parts.NAME`."""

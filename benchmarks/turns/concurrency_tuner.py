@@ -1,0 +1,76 @@
+"""Pairs of notebooks under `pack`: the concurrency tuner against one lane and against two.
+
+One pair gains by two lanes at once, since each sleeps half of its time as a notebook does that
+waits for its data; in one each keeps all cores busy; and one is the same with OpenMP's threads
+waiting for each other on the cores, as they do where torch was imported before sharing was on.
+Real processes, real trainings on the device `host`. Rounds of the three alternate, and each round
+of `auto` begins without any knowledge, so its probes are in its time.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterator
+
+from measure import Figure, broker, publish
+from training import Trainer, trainers
+from turns.total import together
+
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.messages import SetPolicy
+
+PAIRS = {"half_idle": ("half_idle", False), "busy": ("busy", False), "spinning": ("busy", True)}
+LANES = {"auto": 0, "one": 1, "two": 2}
+ROUNDS = 3
+ROUND_SECONDS = 90.0  # of one lane
+WARM_UP_ITERATIONS = 50
+
+
+def seconds(client: Client, started: list[Trainer], lanes: int, iterations: int) -> float:
+    client.ask(SetPolicy(running_lanes=lanes))
+    return together(started, iterations)
+
+
+def rotated(by: int) -> list[tuple[str, int]]:
+    """Rotate the order, so that none of them always comes first, on a machine that becomes slower
+    or faster."""
+    ways = [*LANES.items()]
+    return ways[by:] + ways[:by]
+
+
+def measure(pair: str) -> Iterator[Figure]:
+    """Return median ratios within a round, which has a machine's minutes in common. The better of
+    one lane and two is decided after all rounds: in each round it would be a matter of chance."""
+    model, spins = PAIRS[pair]
+    with (
+        broker(policy="pack") as (settings, client),
+        trainers(settings, [model] * 2, spins) as started,
+    ):
+        seconds(client, started, 1, WARM_UP_ITERATIONS)
+        pace = seconds(client, started, 1, WARM_UP_ITERATIONS) / WARM_UP_ITERATIONS
+        iterations = round(ROUND_SECONDS / pace)
+        rounds, found = [], []
+        for number in range(ROUNDS):
+            times = {}
+            for name, lanes in rotated(number):
+                times[name] = seconds(client, started, lanes, iterations)
+                if name == "auto":
+                    found.append(client.look().devices[0].finding_sentence)
+            rounds.append(times)
+            print(pair, {name: round(time, 2) for name, time in times.items()}, found[-1])
+
+    def ratio(way: str, other: str) -> float:
+        return statistics.median(each[way] / each[other] for each in rounds)
+
+    yield Figure(f"{pair}_two", ratio("one", "two"))
+    worse = max(ratio("auto", "one"), ratio("auto", "two"))
+    yield Figure(f"{pair}_auto_over_better", worse, target=1.03)
+
+
+def main() -> int:
+    return publish("concurrency_tuner", [figure for pair in PAIRS for figure in measure(pair)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
