@@ -27,6 +27,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from measure import Figure, publish
+
 from cluster.engines import (
     ENGINES,
     ITERATION_SECONDS,
@@ -38,8 +40,6 @@ from cluster.engines import (
     Six,
     arrivals,
 )
-from measure import Figure, publish
-
 from jupyter_gpushare._core import Gang, GangRules
 from jupyter_gpushare._core_testing import GangSimulation
 from jupyter_gpushare.cluster.engines.timeout import EngineWithTimeout
