@@ -53,7 +53,7 @@ def search(claims: str, folder: Path) -> int:
     (folder / "claims").mkdir()
     (folder / "claims" / "claims.h").write_text(claims)
     program = folder / "search"
-    sources = [CPP / "claims_states.cpp", CPP / "main.cpp"]
+    sources = [CPP / "claims" / "states.cpp", CPP / "main.cpp"]
     options = ["-std=c++20", "-O1", "-I", folder, "-isystem", CPP / "third_party"]
     subprocess.run(["c++", *options, *sources, "-o", program], check=True)
     return subprocess.run([program], check=False, timeout=60).returncode

@@ -33,7 +33,7 @@ class Kind(NamedTuple):
 KINDS = {
     # libstdc++ too: AddressSanitizer looks for what throws as it starts, when Python has not loaded
     # it. Its own locks stay taken in a child that is forked while another thread allocates, and its
-    # own heap gives nothing back to the system. Forks are in tests/cpp/memory_forks.cpp as well.
+    # own heap gives nothing back to the system. Forks are in tests/cpp/memory/forks.cpp as well.
     "address,undefined": Kind(
         ("libasan.so", "libubsan.so", "libstdc++.so"),
         {

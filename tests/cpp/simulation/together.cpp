@@ -1,5 +1,7 @@
 // Two sessions in one lane, in virtual time: by iterations that were recorded from trainings of a
 // CNN, a ResNet and a transformer on a CPU, by shapes, and at random.
+#include "simulation/together.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -7,8 +9,6 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
-
-#include "simulation/together.h"
 
 using namespace gpushare;
 

@@ -1,6 +1,4 @@
 // Direct handoffs between two handoff slots, and other messages that can come into one.
-#include "handoff/handoff_slot.h"
-
 #include <doctest/doctest.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "handoff/handoff_slot.h"
 #include "handoff/mac.h"
 
 using namespace gpushare;

@@ -1,11 +1,12 @@
 // The objects beneath the LaneAllocator, each by itself: the table of lanes, its totals, and the
 // choice of a lane.
+#include "core/lanes/lane_table.h"
+
 #include <doctest/doctest.h>
 
 #include <stdexcept>
 
 #include "core/lanes/lane_choice.h"
-#include "core/lanes/lane_table.h"
 #include "core/lanes/lane_totals.h"
 
 using namespace gpushare;

@@ -1,6 +1,4 @@
 // Where segments go, and private ones that leave the GPU and come back.
-#include "memory/cuda/cuda_memory.h"
-
 #include <doctest/doctest.h>
 
 #include <array>
@@ -12,9 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "cuda_session.h"
 #include "fake_runtime.h"
 #include "memory/cuda/cuda_hook.h"
+#include "memory/cuda/cuda_memory.h"
+#include "session.h"
 
 using namespace gpushare;
 

@@ -1,12 +1,12 @@
 // The block allocator against a reference that is slow and obvious.
+#include "memory/common/block_allocator.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <map>
 #include <random>
 #include <vector>
-
-#include "memory/common/block_allocator.h"
 
 using namespace gpushare;
 

@@ -1,6 +1,4 @@
 // The fake driver forbids what the real one forbids, and our class says what is missing.
-#include "memory/cuda/cuda_driver.h"
-
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,6 +6,7 @@
 #include <cstdlib>
 
 #include "fake_driver.h"
+#include "memory/cuda/cuda_driver.h"
 
 using namespace gpushare;
 

@@ -1,4 +1,6 @@
 // Memory that goes out and in again under threads, forks and frees, against a plain copy of it.
+#include "memory/host/pager.h"
+
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -21,8 +23,6 @@
 #include <random>
 #include <thread>
 #include <vector>
-
-#include "memory/host/pager.h"
 
 using namespace gpushare;
 

@@ -1,5 +1,7 @@
 // Random events of gangs and of sessions beside them; after each one every invariant must hold,
 // and the messages to clients must agree with the host.
+#include "core/host/host.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -9,8 +11,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "core/host/host.h"
 
 using namespace gpushare;
 

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "cuda_session.h"
+#include "session.h"
 
 using namespace gpushare;
 

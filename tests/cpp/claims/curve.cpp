@@ -1,11 +1,12 @@
 // Curves against the extents that they were learned from.
+#include "claims/curve.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <random>
 #include <vector>
 
-#include "claims/curve.h"
 #include "claims/time_curve.h"
 
 using namespace gpushare;

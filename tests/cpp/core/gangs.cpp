@@ -1,12 +1,12 @@
 // Steps through gangs' virtual time, and events of a cluster, under the sanitizers, without which
 // the Python tests run.
+#include "core/cluster/gangs.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <random>
 #include <string>
-
-#include "core/cluster/gangs.h"
 
 using namespace gpushare;
 

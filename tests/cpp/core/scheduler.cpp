@@ -1,4 +1,6 @@
 // Hundreds of thousands of random events; after each one every invariant must hold.
+#include "core/host/scheduler.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -10,8 +12,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "core/host/scheduler.h"
 
 using namespace gpushare;
 

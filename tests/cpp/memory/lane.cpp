@@ -1,4 +1,6 @@
 // A lane that others overwrite whenever they have it: living blocks keep their bytes.
+#include "memory/lane/lane.h"
+
 #include <doctest/doctest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -15,7 +17,6 @@
 
 #include "lane_block.h"
 #include "memory/host/host_pages.h"
-#include "memory/lane/lane.h"
 
 using namespace gpushare;
 

@@ -1,4 +1,6 @@
 // Two processes claim the two ends of one co-lane, and are killed at any time.
+#include "memory/co_lane/ledger.h"
+
 #include <doctest/doctest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -12,7 +14,6 @@
 #include "child_process.h"
 #include "claims/chunk.h"
 #include "memory/co_lane/held_end.h"
-#include "memory/co_lane/ledger.h"
 
 using namespace gpushare;
 
