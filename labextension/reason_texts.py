@@ -1,4 +1,4 @@
-"""Write src/reason_texts.ts, the panel's table of reasons, from the one in reasons.py.
+"""Write src/state/reason_texts.ts, the panel's table of reasons, from the one in reasons.py.
 
 Run it after a change there; a test compares the file with what this would write. Each text is an
 argument of `trans.__`, where tools that collect texts for translation find it.
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jupyter_gpushare.reasons import TEXTS
 
-FILE = Path(__file__).resolve().parent / "src" / "reason_texts.ts"
+FILE = Path(__file__).resolve().parent / "src" / "state" / "reason_texts.ts"
 HEAD = """\
 // Written by reason_texts.py from jupyter_gpushare/reasons.py; change it there.
 

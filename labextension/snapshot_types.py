@@ -1,4 +1,4 @@
-"""Write src/snapshot.ts, the TypeScript types of what the server says, from the Python ones.
+"""Write src/state/snapshot.ts, the TypeScript types of what the server says, from the Python ones.
 
 Run it after a change of Snapshot, of the server's Viewer or of the view of jobs, and with a new
 version; a test compares the file with what this would write.
@@ -17,7 +17,7 @@ from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.jobs import ClusterView
 from jupyter_gpushare.wire.snapshot import Snapshot
 
-FILE = Path(__file__).resolve().parent / "src" / "snapshot.ts"
+FILE = Path(__file__).resolve().parent / "src" / "state" / "snapshot.ts"
 HEADER = "// Written by snapshot_types.py from wire/snapshot.py; change it there.\n"
 SPARSE = {"Error", "Reason"}  # fields that have their default are left out
 SCALARS = {

@@ -3,7 +3,7 @@
  * sent.
  */
 
-import { Ask, IActions, IClassChoice, ISessionChange } from './view_model';
+import { Ask, IActions, IClassChoice, ISessionChange } from './view/view_model';
 
 export const NAMESPACE = 'jupyter-gpushare/api/v1';
 

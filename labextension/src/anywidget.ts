@@ -1,6 +1,6 @@
 /** The same view as a widget in a notebook; its kernel feeds it, so it needs no server. */
 
-import { GpuShareView } from './view';
+import { GpuShareView } from './view/view';
 
 interface IWidgetModel {
   get(name: 'state' | 'own'): string;

@@ -11,13 +11,13 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
 import { RestActions } from './actions';
-import { isOwn, ITranslate, rests } from './format';
-import { FrontNotebook } from './front';
-import { JobsModel } from './jobs_model';
-import { GpuShareModel } from './model';
-import { waits } from './queue';
-import { openSocket, sendTo } from './server';
-import { GpuSharePanel, GpuShareStatus, lanesIcon } from './widgets';
+import { isOwn, ITranslate, rests } from './state/format';
+import { FrontNotebook } from './lab/front';
+import { JobsModel } from './lab/jobs_model';
+import { GpuShareModel } from './state/model';
+import { waits } from './state/queue';
+import { openSocket, sendTo } from './lab/server';
+import { GpuSharePanel, GpuShareStatus, lanesIcon } from './lab/widgets';
 
 const PLUGIN_ID = 'jupyter-gpushare:plugin';
 

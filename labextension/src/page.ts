@@ -4,9 +4,9 @@
  */
 
 import { NAMESPACE, RestActions, Send } from './actions';
-import { DISCONNECTED, english } from './format';
-import { GpuShareModel } from './model';
-import { GpuShareView } from './view';
+import { DISCONNECTED, english } from './state/format';
+import { GpuShareModel } from './state/model';
+import { GpuShareView } from './view/view';
 
 /**
  * Show the panel in `node`, whose data say where the routes are and what proves

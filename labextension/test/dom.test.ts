@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
-import { draw, h } from '../src/dom';
+import { draw, h } from '../src/view/dom';
 
 let root: HTMLElement;
 

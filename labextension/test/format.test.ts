@@ -9,8 +9,8 @@ import {
   lasting,
   ofKernel,
   summary
-} from '../src/format';
-import { inOrder } from '../src/queue';
+} from '../src/state/format';
+import { inOrder } from '../src/state/queue';
 import {
   device,
   resting,

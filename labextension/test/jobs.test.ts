@@ -1,8 +1,8 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
-import { IJobs } from '../src/jobs';
-import { ACTIVE_MS, JobsModel, QUIET_MS } from '../src/jobs_model';
-import { IClusterView, IJobView, INodeView } from '../src/snapshot';
-import { GpuShareView } from '../src/view';
+import { IJobs } from '../src/view/jobs';
+import { ACTIVE_MS, JobsModel, QUIET_MS } from '../src/lab/jobs_model';
+import { IClusterView, IJobView, INodeView } from '../src/state/snapshot';
+import { GpuShareView } from '../src/view/view';
 import { emptyNode, snapshot } from './states';
 
 const job = (fields: Partial<IJobView> = {}): IJobView => ({

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { english } from '../src/format';
-import { namer, sentence } from '../src/reasons';
-import { ISnapshot } from '../src/snapshot';
+import { english } from '../src/state/format';
+import { namer, sentence } from '../src/state/reasons';
+import { ISnapshot } from '../src/state/snapshot';
 import said from '../../tests/data/reasons.json';
 import { device, resting, session, snapshotOf } from './states';
 

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
-import { IActions } from '../src/view_model';
-import { ISnapshot, IViewer } from '../src/snapshot';
-import { GpuShareView } from '../src/view';
+import { IActions } from '../src/view/view_model';
+import { ISnapshot, IViewer } from '../src/state/snapshot';
+import { GpuShareView } from '../src/view/view';
 import {
   countedActions,
   emptyNode,

@@ -1,7 +1,7 @@
 /** States as a server sends them, for the tests. */
 
 import { vi } from 'vitest';
-import { IActions } from '../src/view_model';
+import { IActions } from '../src/view/view_model';
 import {
   IDeviceView,
   IRestingView,
@@ -10,7 +10,7 @@ import {
   ITurnView,
   IViewer,
   VERSION
-} from '../src/snapshot';
+} from '../src/state/snapshot';
 
 const GIB = 2 ** 30;
 

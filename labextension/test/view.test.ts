@@ -1,9 +1,9 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
-import { aged } from '../src/aging';
-import { DISCONNECTED, english, inThreeWords, State } from '../src/format';
-import { IActions } from '../src/view_model';
-import { ISessionView, IViewer } from '../src/snapshot';
-import { GpuShareView } from '../src/view';
+import { aged } from '../src/state/aging';
+import { DISCONNECTED, english, inThreeWords, State } from '../src/state/format';
+import { IActions } from '../src/view/view_model';
+import { ISessionView, IViewer } from '../src/state/snapshot';
+import { GpuShareView } from '../src/view/view';
 import {
   countedActions,
   device,

@@ -22,7 +22,7 @@ from jupyter_gpushare.wire.messages import Wait
 from ..snapshots import GIB, IDLE, snapshot_of
 from ..violations import ROOT, expect_none, named
 
-FORMAT_OF_THE_PANEL = ROOT / "labextension" / "src" / "format.ts"
+FORMAT_OF_THE_PANEL = ROOT / "labextension" / "src" / "state" / "format.ts"
 STYLE_OF_THE_PANEL = ROOT / "labextension" / "style" / "base.css"
 JUPYTERLAB = {"brand": "blue", "success": "green", "warn": "yellow", "error": "red"}
 COLOUR = re.compile(r"""(?<!&)#(?:[0-9a-fA-F]{3,4}){1,2}(?=['";)])""")

@@ -67,6 +67,6 @@ def test_each_translated_reason_has_all_its_figures() -> None:
 
 @pytest.mark.system
 def test_the_language_pack_has_nothing_that_the_panel_does_not_say() -> None:
-    sources = "".join(source.read_text() for source in SOURCES.glob("*.ts"))
+    sources = "".join(source.read_text() for source in SOURCES.rglob("*.ts"))
     texts = GERMAN.keys() - SENTENCES - {""}
     assert [text for text in texts if f"'{text}'" not in sources] == []

@@ -1,9 +1,9 @@
 /** The jobs of the viewer on a cluster, as the server was last asked. */
 
 import { ISignal, Signal } from '@lumino/signaling';
-import { Send } from './actions';
-import { IJobs, logName } from './jobs';
-import { IClusterView, IJobLog, IJobView } from './snapshot';
+import { Send } from '../actions';
+import { IJobs, logName } from '../view/jobs';
+import { IClusterView, IJobLog, IJobView } from '../state/snapshot';
 
 export const ACTIVE_MS = 2000; // between two looks while a job is not over
 export const QUIET_MS = 10_000;

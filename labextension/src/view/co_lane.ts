@@ -4,8 +4,8 @@
  */
 
 import { div, h, INode } from './dom';
-import { bytes, stem } from './format';
-import { ICurve, IDeviceView, ILaneView, ISessionView } from './snapshot';
+import { bytes, stem } from '../state/format';
+import { ICurve, IDeviceView, ILaneView, ISessionView } from '../state/snapshot';
 import { IViewModel } from './view_model';
 
 const HIGH = 100; // units of the picture, for the whole lane

@@ -1,9 +1,9 @@
 /** Jobs of the viewer on a cluster, their logs, and the GPUs of its nodes. */
 
 import { button, Child, div, h, INode } from './dom';
-import { lasting } from './format';
+import { lasting } from '../state/format';
 import { IControls } from './view_model';
-import { IClusterView, IJobLog, IJobView, INodeView } from './snapshot';
+import { IClusterView, IJobLog, IJobView, INodeView } from '../state/snapshot';
 
 /** What is known of jobs, and what a viewer may want of one. */
 export interface IJobs {

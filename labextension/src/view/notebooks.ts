@@ -20,11 +20,11 @@ import {
   stateName,
   stateOf,
   title as titled
-} from './format';
-import { arranged, byName, runs, turnOf, waits } from './queue';
-import { namer, sentence } from './reasons';
+} from '../state/format';
+import { arranged, byName, runs, turnOf, waits } from '../state/queue';
+import { namer, sentence } from '../state/reasons';
 import { IViewModel } from './view_model';
-import { IDeviceView, IRestingView, ISessionView } from './snapshot';
+import { IDeviceView, IRestingView, ISessionView } from '../state/snapshot';
 
 const SHOWN = 8; // of a group, until all are asked for
 const COLUMNS = 6;

@@ -1,9 +1,9 @@
 /** The users of a device in the last hour, beside their fair shares. */
 
 import { div, h, INode } from './dom';
-import { clock } from './format';
+import { clock } from '../state/format';
 import { IViewModel } from './view_model';
-import { IDeviceView, IUserView } from './snapshot';
+import { IDeviceView, IUserView } from '../state/snapshot';
 
 const SHOWN = 5;
 const TWELFTHS = 12; // of an hour, each a column

@@ -2,7 +2,7 @@
 
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
-import { NAMESPACE, Send } from './actions';
+import { NAMESPACE, Send } from '../actions';
 
 export function openSocket(settings: ServerConnection.ISettings): WebSocket {
   const url = URLExt.join(settings.wsUrl, NAMESPACE, 'events');

@@ -4,12 +4,12 @@ import { LabIcon } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
-import { inThreeWords, ITranslate, Notebook, stateOf, summary } from './format';
+import { inThreeWords, ITranslate, Notebook, stateOf, summary } from '../state/format';
 import { FrontNotebook } from './front';
 import { JobsModel } from './jobs_model';
-import { GpuShareModel } from './model';
-import { IActions } from './view_model';
-import { GpuShareView } from './view';
+import { GpuShareModel } from '../state/model';
+import { IActions } from '../view/view_model';
+import { GpuShareView } from '../view/view';
 
 export const lanesIcon = new LabIcon({
   name: 'jupyter-gpushare:lanes',

@@ -4,9 +4,9 @@
  */
 
 import { Child, div, h, INode } from './dom';
-import { bytes, labels, Notebook, resting, stem, title } from './format';
+import { bytes, labels, Notebook, resting, stem, title } from '../state/format';
 import { IViewModel } from './view_model';
-import { IDeviceView, ILaneView, ISessionView } from './snapshot';
+import { IDeviceView, ILaneView, ISessionView } from '../state/snapshot';
 
 const MAGNIFIED = 8; // below this part of the device the bar shows only its beginning
 const MANY = 40; // parts of the bar; more of them have no lines in between

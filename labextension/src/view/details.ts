@@ -14,9 +14,9 @@ import {
   Notebook,
   teaches,
   title
-} from './format';
-import { runs } from './queue';
-import { IRestingView, ISessionView } from './snapshot';
+} from '../state/format';
+import { runs } from '../state/queue';
+import { IRestingView, ISessionView } from '../state/snapshot';
 import { IViewModel } from './view_model';
 
 const GREATEST_WEIGHT = 1000;

@@ -18,14 +18,14 @@ import {
   RECOVERING,
   resting,
   State
-} from './format';
+} from '../state/format';
 import { IJobs, jobs } from './jobs';
 import { lanes } from './lanes';
-import { LastSnapshot } from './last_snapshot';
+import { LastSnapshot } from '../state/last_snapshot';
 import { memoryMap } from './memory';
-import { namesOf, Paths } from './names';
+import { namesOf, Paths } from '../state/names';
 import { againButton, notebooks } from './notebooks';
-import { arranged } from './queue';
+import { arranged } from '../state/queue';
 import { rulebook } from './rules';
 import { IActions, IControls, IViewModel, IWish } from './view_model';
 import {
@@ -35,7 +35,7 @@ import {
   ISnapshot,
   IViewer,
   VERSION
-} from './snapshot';
+} from '../state/snapshot';
 import { use } from './use';
 
 /**

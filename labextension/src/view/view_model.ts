@@ -1,7 +1,7 @@
 /** What every part of the view is drawn from. */
 
-import { ITranslate, Notebook } from './format';
-import { ISnapshot, IViewer } from './snapshot';
+import { ITranslate, Notebook } from '../state/format';
+import { ISnapshot, IViewer } from '../state/snapshot';
 
 /**
  * What a viewer may want of a session: fields of the server's SessionChange.

@@ -6,9 +6,9 @@ import { Kernel } from '@jupyterlab/services';
 import { ISignal, Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 import { Cells, INotebookPanel } from './cells';
-import { Notebook, ofKernel } from './format';
-import { GpuShareModel } from './model';
-import { Paths } from './names';
+import { Notebook, ofKernel } from '../state/format';
+import { GpuShareModel } from '../state/model';
+import { Paths } from '../state/names';
 import { Sharing } from './sharing';
 
 const RUN_CELL = 'notebook:run-cell';

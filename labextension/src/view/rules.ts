@@ -4,9 +4,9 @@
  */
 
 import { button, Child, div, h, INode } from './dom';
-import { moment, teaches } from './format';
+import { moment, teaches } from '../state/format';
 import { IViewModel } from './view_model';
-import { IClassView, IGroupView, IReservationView } from './snapshot';
+import { IClassView, IGroupView, IReservationView } from '../state/snapshot';
 
 const USUAL_MINUTES = 90; // of a class
 
