@@ -1,8 +1,8 @@
 """Why a session is as it is: codes of the core, and the one table of their English sentences.
 
 The core and the broker give reasons as values. A sentence is made where it is shown, with the names
-that its reader may see. `labextension/src/state/reason_texts.ts` has the same table for translation,
-written from this one.
+that its reader may see. `labextension/src/state/reason_texts.ts`, written from this table, is
+translated.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ from jupyter_gpushare.wire.messages import (
 from jupyter_gpushare.wire.snapshot import Snapshot
 
 from . import tickets
-from .attendance import EMPTY
-from .audit import Audit
+from .events.attendance import EMPTY
+from .events.audit import Audit
+from .events.interventions import Interventions
 from .feed import Feed, State
-from .interventions import Interventions
 from .jobs import Jobs, JobsWatch
 from .messages import Wish
 from .metrics import SnapshotCollector

@@ -29,7 +29,7 @@ from jupyter_gpushare.wire.messages import (
 )
 from jupyter_gpushare.wire.snapshot import Snapshot
 
-from .attendance import SessionOnDevice, sessions
+from .events.attendance import SessionOnDevice, sessions
 from .jobs import Jobs
 from .messages import (
     ASKS,

@@ -18,7 +18,7 @@ from jupyter_gpushare.wire.snapshot import (
 )
 from jupyter_gpushare.wire.snapshot import State as SessionState
 
-from .attendance import EMPTY, Attendance
+from .events.attendance import EMPTY, Attendance
 from .feed import State
 
 STATES = get_args(SessionState)

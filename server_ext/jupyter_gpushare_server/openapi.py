@@ -18,7 +18,7 @@ from jupyter_gpushare.wire.snapshot import (
     Snapshot,
 )
 
-from .attendance import SessionOnDevice
+from .events.attendance import SessionOnDevice
 from .messages import (
     ClassChoice,
     Failure,

@@ -85,6 +85,11 @@ ROOMS_OF_CORE = (
     *("device", "pass", "view", "host", "cluster"),
 )
 
+CODE = {".py", ".cpp", ".c", ".h", ".ts"}
+MOST_IN_A_FOLDER = 12  # nouns: a .h and its .cpp are one
+# Folders of peers, which each have one row of a table.
+PEERS = {"csrc/bindings", "jupyter_gpushare/tools/cli"}
+
 # Room of the panel -> what a file in it may import; a path is from labextension/src on.
 PANEL = {
     "state": r"state/|@lumino/signaling$",
@@ -349,3 +354,20 @@ def imported_by(file: Path) -> Iterator[str]:
     for module in re.findall(r"""from\s+['"]([^'"]+)['"]""", file.read_text()):
         path = (file.parent / module).resolve()
         yield path.relative_to(VIEW).as_posix() if module.startswith(".") else module
+
+
+def test_a_folder_has_at_most_twelve_nouns() -> None:
+    nouns: dict[str, set[str]] = {}
+    for file in map(Path, tracked_files()):
+        if file.suffix in CODE and file.name != "__init__.py" and "third_party" not in file.parts:
+            nouns.setdefault(file.parent.as_posix(), set()).add(file.stem)
+    expect_none(
+        f"{folder} has {len(names)}"
+        for folder, names in nouns.items()
+        if len(names) > MOST_IN_A_FOLDER and folder not in PEERS
+    )
+
+
+def tracked_files() -> list[str]:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=True)
+    return listed.stdout.decode().splitlines()

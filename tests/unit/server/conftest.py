@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jupyter_gpushare_server import _unload_jupyter_server_extension
 from jupyter_gpushare_server.app import GpuShareExtension
-from jupyter_gpushare_server.audit import CHANGE, POLICY, SESSION
+from jupyter_gpushare_server.events.audit import CHANGE, POLICY, SESSION
 from jupyter_gpushare_server.feed import State
 from tornado.httpclient import HTTPResponse
 

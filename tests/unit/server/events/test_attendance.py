@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyter_gpushare_server.attendance import EMPTY, RETURN_SECONDS, Attendance
+from jupyter_gpushare_server.events.attendance import EMPTY, RETURN_SECONDS, Attendance
 from msgspec.structs import replace
 
 from jupyter_gpushare.wire import snapshot as s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from jupyter_gpushare_server.audit import CHANGE, POLICY, SESSION
+from jupyter_gpushare_server.events.audit import CHANGE, POLICY, SESSION
 
 
 @pytest.mark.system

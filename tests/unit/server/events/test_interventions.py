@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jupyter_gpushare_server.audit import INTERVENTION
+from jupyter_gpushare_server.events.audit import INTERVENTION
 
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Demand, Grant, Request

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jupyter_gpushare_server.audit import CHANGE
+from jupyter_gpushare_server.events.audit import CHANGE
 
 from jupyter_gpushare.wire.messages import Request
 

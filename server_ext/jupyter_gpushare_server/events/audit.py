@@ -21,10 +21,10 @@ from jupyter_gpushare.wire.snapshot import (
     Snapshot,
 )
 
+from ..messages import Wish
 from .attendance import Attendance, SessionOnDevice
-from .messages import Wish
 
-SCHEMAS = Path(__file__).parent / "event_schemas"
+SCHEMAS = Path(__file__).parent / "schemas"
 BASE = "https://events.jupyter-gpushare.org"
 OF: dict[type[Wish], str] = {
     Change: "session",

@@ -14,8 +14,8 @@ from jupyter_gpushare.wire.snapshot import (
     Snapshot,
 )
 
+from ..processes import processes
 from .audit import Audit
-from .processes import processes
 
 
 class Interventions:
