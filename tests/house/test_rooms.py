@@ -85,6 +85,22 @@ ROOMS_OF_CORE = (
     *("device", "pass", "view", "host", "cluster"),
 )
 
+# Folder -> its rooms: each imports, as it is imported itself, only those before it.
+IN_ORDER = {
+    LIBRARY / "client": (
+        *("options", "progress", "process_groups", "end_of_wait", "session", "checkpoints"),
+        *("torch", "notebook"),
+    ),
+    TORCH: (
+        *("unpublished", "patches", "backwards", "storages", "lanes", "demand", "iterations"),
+        *("squeeze", "holdings", "memory", "checkpoints"),
+    ),
+    CLUSTER: (
+        *("launch", "hands", "engines", "jobs", "journal", "looks", "queues", "records"),
+        *("troubles", "acts", "service", "loop", "views", "server", "program", "__main__"),
+    ),
+}
+
 CODE = {".py", ".cpp", ".c", ".h", ".ts"}
 MOST_IN_A_FOLDER = 12  # nouns: a .h and its .cpp are one
 # Folders of peers, which each have one row of a table.
@@ -114,6 +130,12 @@ class Import(NamedTuple):
     def package(self) -> str:
         """At the top level; empty where the name is relative."""
         return self.name.split(".")[0]
+
+    @property
+    def target(self) -> Path:
+        """What a relative name means; a file elsewhere for the name of a package."""
+        level = len(self.name) - len(self.name.lstrip("."))
+        return self.path.parents[level - 1].joinpath(*self.name.lstrip(".").split("."))
 
     @property
     def layer(self) -> str:
@@ -354,6 +376,24 @@ def imported_by(file: Path) -> Iterator[str]:
     for module in re.findall(r"""from\s+['"]([^'"]+)['"]""", file.read_text()):
         path = (file.parent / module).resolve()
         yield path.relative_to(VIEW).as_posix() if module.startswith(".") else module
+
+
+@pytest.mark.parametrize("folder", IN_ORDER, ids=named)
+def test_each_room_imports_only_those_before_it(folder: Path) -> None:
+    order = [folder / room for room in IN_ORDER[folder]]
+    present = {path.with_suffix("") for path in folder.iterdir() if path.name[:2] != "__"}
+    assert present <= set(order)
+    expect_none(
+        each
+        for each in imports_in(folder)
+        if each.is_run
+        for user, used in [(room_of(each.path, order), room_of(each.target, order))]
+        if user and used and order.index(used) > order.index(user)
+    )
+
+
+def room_of(path: Path, rooms: list[Path]) -> Path | None:
+    return next((room for room in rooms if path.with_suffix("").is_relative_to(room)), None)
 
 
 def test_a_folder_has_at_most_twelve_nouns() -> None:

@@ -9,7 +9,7 @@
 //
 // A policy sees one or two Candidates, which are plain numbers of one moment, and answers. It has
 // no state, no access to others and no power: the scheduler decides what is safe and enacts. To add
-// one, write a file in policies/ and a row in the table of policy.cpp.
+// one, write a file beside this one and a row in policies.h.
 #pragma once
 
 #include <optional>
