@@ -1,1 +1,1 @@
-"""Who came and went, the event log for admins, and directives of rules on kernels."""
+"""Attendance of sessions, the event log for admins, and directives of rules on kernels."""
