@@ -53,7 +53,7 @@ class Trainer:
         self._hear()
 
     def start(self, amount: float) -> None:
-        """Of iterations, or what its program takes."""
+        """The number of iterations, or the default of its program."""
         assert self._process.stdin is not None
         print(amount, file=self._process.stdin, flush=True)
 

@@ -44,8 +44,8 @@ MIB = 1 << 20
 SETTINGS = {"JUPYTER_GPUSHARE_CUDA_CONTEXT_BYTES": "0"} if IS_FAKE_GPU else {}
 OF_TIME = re.compile("seconds|makespan")
 FAKE_GPU = (
-    "This GPU is main memory, and PyTorch's kernels for a CPU computed on it. What is shown of"
-    " memory and results holds for PyTorch's own CUDA allocator; nothing is shown of time on a GPU."
+    "This GPU is main memory, and PyTorch's kernels for a CPU computed on it. Memory and"
+    " results are those of PyTorch's own CUDA allocator; the times say nothing about a GPU."
 )
 
 

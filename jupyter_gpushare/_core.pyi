@@ -5,7 +5,7 @@ from types import CodeType
 from typing import Any, ClassVar, Literal
 
 class SqueezeOption:
-    """With a peak of `bytes` an iteration takes `slowdown` times as long as unsqueezed."""
+    """An iteration with a peak of `bytes` takes `slowdown` times as long as unsqueezed."""
 
     def __init__(self, bytes: int, slowdown: float) -> None: ...
     bytes: int
@@ -66,7 +66,7 @@ class Rules:
     squeeze: bool
 
 class SessionSpec:
-    """What a session says of itself when it opens. `holding`: it comes back from a lost broker.
+    """The statements of a session when it opens. `holding`: it comes back from a lost broker.
 
     Time is shared over groups, then users, then notebooks; "" is a group like any other. Sessions
     of one trust domain pass turns by direct handoff; "" is the user's own domain. A session that is
@@ -114,7 +114,7 @@ class Yield:
     successor: Grant | None
 
 class Decision:
-    """What follows from one event. All of it has to be enacted; an empty Decision is falsy.
+    """The effects of one event. All of them have to be enacted; an empty Decision is falsy.
 
     `page_outs` and `page_ins` are ids of sessions: the former are asked to page out; the latter
     have their place again, and page in before anything else.
@@ -366,7 +366,7 @@ class GangRules:
         Raises ValueError for less than one part."""
 
 class GangProgress:
-    """What a gang is doing.
+    """The state of a gang.
 
     `run` and `waited` are seconds since it came into the first `queue`, and `attained` is `run` on
     all its devices; it has `served` seconds in its turn. `ticket` counts entries into queues.
@@ -442,7 +442,7 @@ class ClusterQueue:
         self, hosts: Sequence[int], policy: str = "las", rules: GangRules = ...
     ) -> None: ...
     def request(self, now: float, gang: Gang) -> None:
-        """The gang wants its devices; harmless if it has them. What it has attained counts."""
+        """The gang wants its devices; harmless if it has them. Its earlier service counts."""
     def set_hosts(self, now: float, hosts: Sequence[int]) -> None:
         """The hosts have these devices from now on; new hosts come last. A gang that has devices
         which are there no more is asked to yield, even if it stays."""
@@ -571,7 +571,7 @@ class Conduct:
     ) -> None: ...
 
 class Outcome:
-    """What became of a job. Times are in seconds: `started` is its first turn, and `ended` is the
+    """The outcome of a job. Times are in seconds: `started` is its first turn, and `ended` is the
     end of its last cell.
 
     It `waited` while a cell ran and had no turn; its `device_seconds` count on each of its devices.
@@ -708,7 +708,7 @@ class LaneUsage:
     """Promoted blocks that are alive now."""
 
 class LaneCurve:
-    """What a usual iteration of this process has in its lane, against its time."""
+    """The bytes of a usual iteration of this process in its lane, against its time."""
 
     seconds: float
     """Of an iteration, without waits for another process; 0: none has ended."""
@@ -732,7 +732,7 @@ class CoLaneUsage:
     wait_seconds: float
     """Seconds that allocations have waited for the other process, so far."""
     is_lost: bool
-    """What the ledger says cannot be true, so the lane is not used any more."""
+    """The ledger is inconsistent, so the lane is not used any more."""
 
 LEAST_CHUNK: int
 """The bytes of the smallest chunk of a lane with two ends."""
@@ -847,7 +847,7 @@ class CudaLane:
         """Use the GPU that `expect` was called for. A repeated call is harmless."""
     @staticmethod
     def attach_chunks(first: int, descriptors: list[int]) -> str:
-        """Put these chunks in the place of all from `first` on, none of which is in use.
+        """Replace all chunks from `first` on, which are not in use, by these.
 
         The descriptors stay the caller's.
         """

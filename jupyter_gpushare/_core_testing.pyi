@@ -146,7 +146,7 @@ class Scheduler:
     def __len__(self) -> int: ...
 
 class GangOutcome:
-    """What became of a gang; times are in seconds. `preempted` counts how often it was stopped, and
+    """The outcome of a gang; times are in seconds. `preempted` counts how often it was stopped, and
     `promoted` how often it was sent back to the first queue."""
 
     id: str

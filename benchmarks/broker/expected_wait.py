@@ -296,7 +296,7 @@ class Scene:
         return self
 
     def pairs(self) -> Iterator[Pair]:
-        """The estimates of each wait that is over, and the real durations."""
+        """The estimates of each finished wait, and the real durations."""
         for notebook in self.notebooks:
             for turn, wait in enumerate(notebook.waits):
                 end = wait.granted

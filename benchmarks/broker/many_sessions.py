@@ -1,4 +1,4 @@
-"""What the broker costs: 200 sessions, 20 of them training, and one viewer as JupyterLab's panel.
+"""The cost of the broker: 200 sessions, 20 of them training, and one viewer as JupyterLab's panel.
 
 The sessions are real connections that behave as notebooks do: they hold a turn until they are
 asked to yield, report twice a second, and ask again at once. Memory and processor time are those

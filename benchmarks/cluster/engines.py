@@ -1,4 +1,4 @@
-"""What the six jobs of `cluster.py` are, and the engines that run them in their own order."""
+"""The six jobs of `six_jobs.py`, and the engines that run them in their own order."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ COUNTS = ROOT / "tests" / "unit" / "cluster" / "job.py"
 
 
 class Ours(NamedTuple):
-    """What the journal and the directories of a run tell."""
+    """The figures of a run, from its journal and its directories."""
 
     seconds: Mapping[str, float]
     missing: int

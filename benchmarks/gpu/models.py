@@ -215,7 +215,7 @@ MODELS = ("resnet50", "vit", "gpt")  # of the figures
 
 
 def build(name: str) -> Training:
-    """Return the training, of which each call runs one iteration."""
+    """Return a function that runs one iteration of the training."""
     if IS_REHEARSAL:
         torch.set_num_threads(1)
     recipe, size = RECIPES[name], sizes(name)

@@ -124,7 +124,7 @@ class Results:
 
 
 class Run:
-    """Run the parts, one after the other, until the time is over."""
+    """Run the parts, one after the other, until the time is up."""
 
     def __init__(self, folder: Path, results: Results, seconds: float) -> None:
         self._folder = folder

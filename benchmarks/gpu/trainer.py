@@ -172,7 +172,7 @@ class Training:
         self._kept = torch.ones(KEPT_BYTES // 4, device=self._models.device())
 
     def keep_graph(self) -> None:
-        """Return four saved activations, of which Python has none."""
+        """Return four saved activations that Python does not reach."""
         import torch
 
         width = KEPT_BYTES // 4 // 4

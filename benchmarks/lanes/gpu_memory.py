@@ -188,7 +188,7 @@ def demanded(client: Client) -> int:
 
 
 class Shared(NamedTuple):
-    """What trainings that share have: the peak of the device's bytes, the bytes that the broker
+    """The memory of trainings that share: the peak of the device's bytes, the bytes that the broker
     keeps for them, and calls of the driver, in a steady loop and at the end of a turn."""
 
     peak: int

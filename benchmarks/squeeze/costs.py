@@ -40,7 +40,7 @@ from squeeze.others import (
 
 MIB = 1 << 20
 WARM_UP = 4  # iterations until the peak of a budget is steady
-LEARNINGS = 3  # trainings of which the median counts
+LEARNINGS = 3  # trainings; the median counts
 LEARNED = 4  # iterations from the first one on that may be slow since they are learned from
 NOTHING_MOVES = 1000  # per cent of the peak: a budget that is never reached
 OURS = "nothing moves", "60 %", "floor"

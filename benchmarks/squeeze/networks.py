@@ -15,7 +15,7 @@ Wrap = Callable[[nn.Module], nn.Module]
 
 
 class Block(nn.Sequential):  # type: ignore[misc]
-    """What is checkpointed as one."""
+    """Layers that are checkpointed as one."""
 
 
 class Bottleneck(nn.Module):  # type: ignore[misc]

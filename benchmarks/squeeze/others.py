@@ -1,4 +1,4 @@
-"""What else makes iterations smaller, for `costs.py`, as people use it: each block of
+"""Other ways to make iterations smaller, for `costs.py`, as people use it: each block of
 a network by itself. And what the largest operation needs, which nothing makes smaller."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What fits a device of a fixed size because it is squeezed.
+"""Trainings that fit a device of a fixed size because they are squeezed.
 
 A device that holds a stock training exactly: how many times as deep may a ResNet be, and how many
 times as large the batch of an AlexNet, if its iterations are squeezed as far as they go?
@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import torch
 from measure import Figure, publish
+
 from squeeze.costs import Way
 from squeeze.networks import Classifier, Training, alexnet, images, resnet
 

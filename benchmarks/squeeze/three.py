@@ -1,4 +1,4 @@
-"""Three notebooks of which two fit the device, in real processes: squeezed so that all have a place
+"""Three real notebooks on a device that holds two of them: squeezed so that all have a place
 at once, and without squeezing, where one waits until another has ended.
 
 `python benchmarks squeeze.three [ROUNDS]`. All begin at once. `at_once` is how many have trained
@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 
 import torch
 from measure import Figure, broker, publish
-from squeeze.networks import TRAININGS
 
 import jupyter_gpushare as gpushare
 from jupyter_gpushare.client.torch.memory import TorchMemory
 from jupyter_gpushare.client.torch.squeeze.squeeze import Squeeze
 from jupyter_gpushare.settings import Settings, as_environment
+from squeeze.networks import TRAININGS
 
 MODEL = "mlp"
 NOTEBOOKS = 3
@@ -36,7 +36,7 @@ MIB = 1 << 20
 
 
 class Ended(NamedTuple):
-    """What a notebook tells at its end; times are those of the clock of the machine."""
+    """The report of a notebook at its end; times are those of the clock of the machine."""
 
     trained: float  # when its first iterations and one more were over
     ended: float

@@ -1,4 +1,4 @@
-"""What sharing costs a notebook that is alone: iteration time with sharing on over sharing off.
+"""The cost of sharing for a notebook that is alone: iteration time with sharing over without.
 
 Blocks of iterations with sharing on and off alternate in one process, so that a change of the
 machine's pace falls on both; the ratio is the median over the blocks. One thread is used, since

@@ -1,4 +1,4 @@
-"""What trainings get done that compute at once in one lane, over taking turns in it.
+"""The speed of trainings that compute at once in one lane, over taking turns in it.
 
 Each of them repeats a recorded iteration, whose computing is slept (`replayed.py`), so the device
 has room for all of them and only memory keeps them apart. A budget of 1.2 is 1.2 times the largest
@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from measure import Figure, broker, publish
 from training import Trainer
+
 from turns import replayed
 from turns.replayed import Board, peak_of, read
 
@@ -52,7 +53,7 @@ class Result(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """What the processes of a set need, in bytes."""
+    """The needs of the processes of a set, in bytes."""
 
     persistent: int
     largest: int

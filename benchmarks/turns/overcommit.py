@@ -1,6 +1,6 @@
 """Two trainings that would need 1.5 times the device, were they there at once without sharing.
 
-What each needs at its peak is what the broker has measured of it where there is plenty of room;
+The need of each at its peak is the broker's measurement where there is plenty of room;
 there both also run one after the other, which is the time that `ratio` is to. Then both start at
 once, in new processes, on a device of that size. `finished` of them did all their iterations.
 """
@@ -12,9 +12,9 @@ import sys
 
 from measure import Figure, broker, publish
 from training import trainers
-from turns.total import one_after_the_other, together
 
 from jupyter_gpushare.wire.client import Client
+from turns.total import one_after_the_other, together
 
 MODELS = ("large_cnn", "large_transformer")
 ITERATIONS = 20

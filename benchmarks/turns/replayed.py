@@ -1,6 +1,6 @@
 """One iteration of a training, recorded, and repeated on a device that has room to spare.
 
-What is repeated has the tensors of that iteration, whose pages are written and read again, and
+The repetition has the tensors of that iteration, whose pages are written and read again, and
 sleeps for as long as the training computed. So two of them show what two trainings get done on a
 device that has more to give than one of them takes, whatever else this machine does.
 
@@ -27,7 +27,7 @@ import torch
 SMALLEST = 64 << 10  # bytes of the smallest block that goes to a lane
 PAGE = 4096
 WARM_UP = 3  # iterations, in which the optimiser makes its state
-RECORDINGS = 5  # of which the fastest counts
+RECORDINGS = 5  # the fastest counts
 SOON = 0.0002  # seconds that are not slept on their own
 SIDES = 3
 
@@ -118,7 +118,7 @@ def peak_of(steps: list[Step]) -> Peak:
 
 
 class Board:
-    """What the processes of a set have in common: the bytes that are alive in each, the most of
+    """Shared by the processes of a set: the bytes that are alive in each, the most of
     all at one time, and, with a rhythm, one forward and one backward at a time."""
 
     def __init__(self, folder: Path, side: int) -> None:

@@ -73,10 +73,10 @@ void register_cuda_lane_memory(py::module_& module) {
 }
 
 void register_cuda_lane(py::module_& module) {
-  py::class_<ProcessCudaLane>(
-      module, "CudaLane",
-      "The lane of this process on a GPU. What returns a string returns an empty one, or the "
-      "sentence that says why not.")
+  py::class_<ProcessCudaLane>(module, "CudaLane",
+                              "The lane of this process on a GPU. A method that returns a string "
+                              "returns an empty one, or the "
+                              "sentence that says why not.")
       .def_static(
           "expect",
           [](int ordinal, size_t window_bytes, size_t chunk_bytes) {
@@ -94,7 +94,7 @@ void register_cuda_lane(py::module_& module) {
             return cuda_memory().pages().attach_from(first, descriptors);
           },
           py::arg("first"), py::arg("descriptors"), Unlocked(),
-          "These chunks take the place of all from `first` on, none of which is in use.")
+          "Replaces all chunks from `first` on, which are not in use, by these.")
       .def_static("attached_chunks", [] { return cuda_memory().pages().attached(); })
       .def_static(
           "attach", [](size_t bytes) { return cuda_lane().attach(bytes); }, py::arg("bytes"),

@@ -110,7 +110,8 @@ void register_lane(py::module_& module) {
   py::class_<ProcessLane>(
       module, "Lane",
       "The lane of this process: memory that it has in turn with others, for what lives inside one "
-      "iteration. What returns a string returns an empty one, or the sentence that says why not.")
+      "iteration. A method that returns a string returns an empty one, or the sentence that says "
+      "why not.")
       .def_static(
           "open", [](size_t window_bytes) { return lane().open(window_bytes); },
           py::arg("window_bytes"),

@@ -1,5 +1,5 @@
 // The bytes of an iteration in its lane against time, learned while iterations run: for people, and
-// for simulations. What a session says that it still needs goes by events instead (curve.h).
+// for simulations. A session states what it still needs by events instead (curve.h).
 #pragma once
 #include <algorithm>
 #include <array>
@@ -59,7 +59,7 @@ class TimeCurve {
     double since;
   };
 
-  // With as many events as the iteration before, each point is needed once, and so is the time.
+  // An iteration with as many events as the one before takes each point, and the time, once.
   static std::uint32_t enough_for(std::uint32_t events) {
     return static_cast<std::uint32_t>(std::bit_width((events - 1) / kPoints));
   }

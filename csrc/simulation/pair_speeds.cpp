@@ -7,7 +7,7 @@
 namespace gpushare {
 namespace {
 
-// Where it is squeezed, or was measured with less, it has no more than the lane.
+// A job that is squeezed, or was measured with less, has no more than the lane.
 IterationCurve curve_of(const SimulatedJob& job, Bytes lane_bytes) {
   IterationCurve curve{job.present_cell().iteration, job.job.curve, job.job.load};
   for (Bytes& bytes : curve.bytes) bytes = std::min(bytes, lane_bytes);

@@ -11,7 +11,7 @@ namespace gpushare {
 
 class SimulatedClass {
  public:
-  // Of the group "" there is no class. `policy` holds while none is there.
+  // The group "" has no class. `policy` holds while no class is present.
   SimulatedClass(std::string_view group, std::string_view policy)
       : group_(group), policy_(policy) {}
 

@@ -3,7 +3,7 @@
 // Progress counts iterations of the job's cell: it was `progress` at `since` and grows by `rate` a
 // second while the job computes. Boundaries are found by the time that boundary_time() gives them.
 //
-// What must stay true, and is_valid() looks at: a job that computes has a turn, one that has a turn
+// Invariants, which is_valid() checks: a job that computes has a turn, one that has a turn
 // does not wait for it, and both only while it is open.
 #pragma once
 

@@ -292,7 +292,7 @@ void Simulation::set_speeds(std::size_t device) {
   }
 }
 
-// As a part of its speed alone.
+// A fraction of its speed alone.
 double Simulation::speed_beside(const SimulatedJob& job) {
   if (job.job.curve.empty()) return 1;
   const DeviceState& state = host_.devices().state(job.devices.front());

@@ -32,7 +32,7 @@ class Simulation {
   // Runs up to this time, or until nothing is left to happen. May be called again with a later one.
   void run(Seconds until);
 
-  // Where the last run() has ended.
+  // The time at which the last run() ended.
   Seconds now() const { return events_.now(); }
   std::int64_t iterations() const;
   std::vector<Outcome> outcomes() const;
@@ -46,7 +46,7 @@ class Simulation {
   void settle();
   std::string is_valid() const;
 
-  // What jobs do.
+  // Behaviour of jobs.
   void wakes(SimulatedJob& job);
   bool opens(SimulatedJob& job);
   void begins_cell(SimulatedJob& job);
@@ -63,7 +63,7 @@ class Simulation {
   void pages_out(SimulatedJob& job);
   void leaves(SimulatedJob& job);
 
-  // What is decided.
+  // Decisions.
   void enact(const Decision& decision);
   void follow_class(bool has_changed);
   void set_speeds(std::size_t device);

@@ -1,4 +1,4 @@
-// What is simulated: jobs that do what notebooks do, and how they behave.
+// The workload of a simulation: jobs that behave as notebooks do.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Cell {
 struct Job {
   std::string id, user, group;
   Seconds arrival = 0;
-  // Where it is not measured, the first report says that it is.
+  // If it is false, the first report makes it true.
   Demand demand;
   std::vector<Cell> cells;
   double weight = 1.0;
@@ -30,8 +30,8 @@ struct Job {
   Seconds stays = 0;  // open after its last cell
   std::size_t devices = 1;  // at once; its demand and its load are those on each of them
   double bears = 1.1;       // the slowdown up to which it may be squeezed for others
-  // What an iteration has of its lane, the most in each of equal parts of its time. Two jobs whose
-  // curves are known may use one lane at once. Empty: unknown.
+  // The bytes of an iteration in its lane, the most in each of equal parts of its time. Two jobs
+  // whose curves are known may use one lane at once. Empty: unknown.
   std::vector<Bytes> curve;
 };
 

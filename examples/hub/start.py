@@ -1,7 +1,7 @@
 """`make hub`: a class on this machine, with three students, a teacher and an admin.
 
 Starts a JupyterHub with the configuration beside this file, on this machine alone; Ctrl-C ends it,
-with all that it has started. What the class has written stays in the folder that it names.
+with all that it has started. The files of the class stay in the folder that it names.
 Needs JupyterHub and its proxy: pip install jupyter_gpushare[hub]; npm install -g
 configurable-http-proxy.
 """

@@ -17,7 +17,7 @@ class Reported(NamedTuple):
 
 
 class FinishTime:
-    """Follows the reports of one session while its cell runs. What it waits for the device counts
+    """Follows the reports of one session while its cell runs. Its waits for the device count
     as well, so the pace is that of its present share. All times are monotonic seconds."""
 
     def __init__(self) -> None:

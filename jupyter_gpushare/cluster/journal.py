@@ -138,7 +138,7 @@ class Journal:
         os.close(self._lock)
 
     def write(self, job: JobRecord, event: JobEvent, uses: Iterable[HourOfJob] = ()) -> None:
-        """The arrow of a job, and its row from then on. What it has used since its last row is
+        """The arrow of a job, and its row from then on. Its usage since the last row is
         added, so it is counted once, whenever the service is killed."""
         with self._transaction():
             self._database.execute(SET_JOB, row_of(job))

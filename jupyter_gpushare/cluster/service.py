@@ -3,7 +3,7 @@
 In each step it looks at the engine, finds what has become of the jobs that are active, lets the
 queue decide, and acts. Each arrow of a job is in the journal before anything is done about it, so
 the process may be killed at any moment: another one restores the queue from the journal, finds what
-runs, and goes on. What the journal has of a generation that was not started costs a number.
+runs, and goes on. A generation in the journal that was not started costs a number.
 
 There is no socket, process or thread here, and `clock` is all that it knows of time.
 """
@@ -322,7 +322,7 @@ class ClusterService:
 
 
 def is_moved(job: JobRecord, where: Mapping[str, int]) -> bool:
-    """The engine has chosen other GPUs, as many in all. What else it says cannot be believed."""
+    """The engine has chosen other GPUs, as many in all. Its other statements are not trusted."""
     are_all = sum(where.values()) == job.spec.gpus and all(n > 0 for n in where.values())
     return are_all and {**where} != {**job.place}
 

@@ -1,4 +1,4 @@
-"""What may be typed next after ``%gpushare``: commands, options, devices, policies, notebooks."""
+"""Completions after ``%gpushare``: commands, options, devices, policies, notebooks."""
 
 from __future__ import annotations
 

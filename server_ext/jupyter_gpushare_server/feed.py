@@ -1,4 +1,4 @@
-"""What the broker shows, kept fresh by one watching connection for the whole Jupyter server."""
+"""The broker's snapshot, kept fresh by one watching connection for the whole Jupyter server."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def _one_line(text: str) -> str:
 
 
 class Handler(APIHandler):
-    """What all REST handlers share."""
+    """The base of all REST handlers."""
 
     auth_resource = AUTH_RESOURCE
 

@@ -28,7 +28,7 @@ class Jobs:
     only for a user that has submitted one."""
 
     def __init__(self, settings: Settings, speak_for: str = "") -> None:
-        """Of this process's user, or of another one, whom a hub has identified."""
+        """The jobs of this process's user, or of a user whom a hub has identified."""
         self._settings = settings
         self._user = speak_for
 

@@ -22,7 +22,7 @@ Wish: TypeAlias = Change | ClassMode | Preempt | Evict | Cancel | SetPolicy
 
 
 class SessionChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to change of a session; a field that is absent stays as it is."""
+    """Changes of a session; a field that is absent stays as it is."""
 
     weight: Annotated[float, Meta(gt=0)] | None = None
     priority: int | None = None
@@ -30,7 +30,7 @@ class SessionChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SessionAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a session is asked to do: to yield its turn, to page out, or to cancel its wait."""
+    """A request to a session: to yield its turn, to page out, or to cancel its wait."""
 
     ask: Literal["yield", "page_out", "cancel"] | None = None
 
@@ -43,7 +43,7 @@ ASKS: dict[str | None, type[Preempt] | type[Evict] | type[Cancel]] = {
 
 
 class JobAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a job is asked to do: to end, or to leave the queue."""
+    """A request to a job: to end, or to leave the queue."""
 
     ask: Literal["cancel"] | None = None
 

@@ -1,7 +1,7 @@
 """A lock that its holder keeps for a quantum, whatever it computes: what nvshare does, on host.
 
 As there, processes that want to compute stand in one queue, first come, first served. When the
-quantum is over the holder is told to drop the lock, whether or not another one waits; it does so
+quantum ends the holder is told to drop the lock, whether or not another one waits; it does so
 before the next computation, here the next layer of a model, forward or backward, so in the middle
 of an iteration. A holder that has computed nothing for a while gives the lock back.
 
@@ -26,7 +26,7 @@ REQUEST, RELEASED, GRANTED, DROP = b"R", b"L", b"G", b"D"  # one byte is one mes
 
 
 class Line:
-    """Decides: the head of the queue has the lock, and is told once when its quantum is over."""
+    """Decides: the head of the queue has the lock, and is told once when its quantum has ended."""
 
     def __init__(self, quantum: float) -> None:
         self._quantum = quantum
@@ -49,7 +49,7 @@ class Line:
             _tell(self._holder, GRANTED)
 
     def look(self, now: float) -> float | None:
-        """Return seconds until the quantum is over; None where no quantum is running."""
+        """Return seconds until the quantum ends; None where no quantum is running."""
         if self._holder is None or self._told:
             return None
         if now < self._until:

@@ -1,4 +1,4 @@
-"""What sharing costs a notebook that is alone on the GPU: its iterations over stock PyTorch's.
+"""The cost of sharing for a notebook that is alone on the GPU: its iterations over stock PyTorch's.
 
 Two processes train the same model, one with sharing and one without. Only one of them runs at a
 time, and blocks of both alternate, so that a change of the card's clock falls on both. Each block

@@ -15,7 +15,7 @@ TEST_SECONDS = 120 * (REHEARSED if IS_REHEARSAL else 1)
 
 
 class Reporter:
-    """Report a line for each test as soon as it is over."""
+    """Report a line for each test as soon as it has ended."""
 
     def __init__(self, lines: TextIO) -> None:
         self._lines = lines

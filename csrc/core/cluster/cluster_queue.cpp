@@ -242,7 +242,7 @@ Seconds ClusterQueue::next_event() const {
   return next;
 }
 
-// Where no gang waits, the order changes nothing.
+// The order has no effect where no gang waits.
 Seconds ClusterQueue::next_tick() const {
   const bool waits =
       std::ranges::any_of(present_, [&](Number each) { return gangs_.at(each).wants; });

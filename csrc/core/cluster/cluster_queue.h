@@ -61,7 +61,7 @@ struct GangRules {
   double consolidates = 0.5;   // gangs of more skew get as few hosts as can be
   Seconds start = 0;           // time on its devices before a gang computes the first time
   Seconds resume = 0;          // the same of a gang that was stopped
-  // What a gang has computed is told by served(), and time alone makes no gang older: starting,
+  // served() tells what a gang has computed, and time alone makes no gang older: starting,
   // saving, and waiting for others on the same device are no service.
   bool told = false;
   Seconds least = 0;  // a turn computes for this time before the gang is asked to yield
@@ -70,7 +70,7 @@ struct GangRules {
   GangRules in_parts(int parts) const;
 };
 
-// What a gang is doing. `run` and `waited` count since it came into the first queue; it has
+// The state of a gang. `run` and `waited` count since it came into the first queue; it has
 // `waited` only once it has run.
 struct GangProgress {
   Gang gang;
@@ -118,7 +118,7 @@ class ClusterQueue {
   // std::invalid_argument.
   ClusterQueue(DeviceCounts hosts, std::string_view policy, GangRules rules);
 
-  // The gang wants its devices; harmless if it has them. What it has attained before counts. Raises
+  // The gang wants its devices; harmless if it has them. Its earlier service counts. Raises
   // std::invalid_argument for a gang that the hosts could never hold, at their largest.
   void request(Seconds now, const Gang& gang);
   // The hosts have these devices from now on: fewer where others use some, none of a host that is

@@ -1,7 +1,7 @@
 // The devices of several hosts: how many there are, how many of each no gang has, and which of them
 // a gang gets.
 //
-// What must stay true, and is_valid() looks at: on each host, devices are free or in use. Where a
+// Invariants, which is_valid() checks: on each host, devices are free or in use. Where a
 // host has lost devices that gangs still have, fewer than none of it are free.
 #pragma once
 
@@ -23,7 +23,7 @@ struct Wish {
 int sum(const DeviceCounts& devices);
 void add(DeviceCounts& to, const DeviceCounts& devices);
 void subtract(DeviceCounts& from, const DeviceCounts& devices);
-// Of each host the lesser of both, and none where one is below.
+// The lesser of both for each host, and 0 where one is below.
 DeviceCounts common(const DeviceCounts& one, const DeviceCounts& other);
 
 bool fits(const Wish& wish, const DeviceCounts& within);

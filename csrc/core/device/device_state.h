@@ -1,10 +1,10 @@
-// What is known of one device: its rules and sessions, and the objects that keep their lanes, their
+// The state of one device: its rules and sessions, and the objects that keep their lanes, their
 // fair shares, where their memory is, and how many lanes should run. Each of these looks after its
 // own; what holds between them is looked at here.
 //
 // Nothing is decided here. Events and the pass change it; what decides or shows reads it.
 //
-// What must stay true, and is_valid() looks at:
+// Invariants, which is_valid() checks:
 //   - the safety rule of lane_allocator.h, over all sessions that have a place, and that these use
 //     no more than unmanaged memory leaves, or than they did when that became less;
 //   - a lane is held by one session at most, and only by one that runs; or by two that may share

@@ -1,5 +1,5 @@
-// What the sessions of a device have for their iterations, by the rule of squeeze.h: which newcomer
-// finds room, and how far the others are squeezed for it.
+// The memory that sessions of a device have for iterations, by the rule of squeeze.h: which
+// newcomer finds room, and how far the others are squeezed for it.
 #pragma once
 
 #include <functional>
@@ -14,13 +14,13 @@ namespace gpushare {
 
 // A session on whole devices is alone in its turn, and is not squeezed.
 Demand squeezable(const Rules& rules, Demand demand, bool alone);
-// What an iteration may take; absent: the session is not squeezed, or has no place.
+// The memory that an iteration may take; absent: the session is not squeezed, or has no place.
 std::optional<SqueezeOption> squeezed(const DeviceState& state, const Session& session);
-// What a session has in a turn that it brings: the option of these bytes, or all that it needs
+// The memory of a session in a turn that it brings: the option of these bytes, or all that it needs
 // where it has no such option or is not squeezed (0).
 Demand brought_room(const Session& session, Bytes squeezed_bytes);
-// What a session needs at least: beside a newcomer, where `left` bytes were left for iterations
-// before; and as a newcomer itself.
+// The least memory that a session needs: beside a newcomer, where `left` bytes were left for
+// iterations before; and as a newcomer itself.
 Demand least_room(const Session& session, Bytes left);
 Demand floor_room(const Session& session);
 

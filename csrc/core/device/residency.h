@@ -5,7 +5,7 @@
 // Each session has its Memory, which all may read and only the Residency changes: so the sessions
 // that are out, asked to page out, or refused, are counted at all times.
 //
-// What must stay true, and is_valid() looks at: these counts; nothing is on the device and on disk
+// Invariants, which is_valid() checks: these counts; nothing is on the device and on disk
 // at once; and each session that has come in has been told so.
 #pragma once
 
@@ -82,7 +82,7 @@ class Residency {
   void note_eviction(Memory& memory) { memory.evicted_ = now_; }
   // It is out, and wants to come back since then.
   void call_back(Memory& memory, const Wait& since);
-  void wait_anew(Memory& memory, const Wait& since) { memory.back_ = since; }
+  void restart_wait(Memory& memory, const Wait& since) { memory.back_ = since; }
   void give_up_return(Memory& memory) { move_to(memory, Residence::out); }
   void come_in(Memory& memory, const std::string& id);
   // Ids of the sessions that came in since the last call.

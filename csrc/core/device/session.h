@@ -81,7 +81,7 @@ inline const Wait* wait_of(const Session& session) {  // nullptr: it waits for n
   return session.request ? &*session.request : nullptr;
 }
 
-// What it needs in the lanes where an iteration may take `left` bytes.
+// Bytes that it needs in the lanes where an iteration may take `left` bytes.
 Demand room_for(const Session& session, Bytes left);
 // Whether a direct handoff between them is allowed.
 bool trust(const Session& a, const Session& b);

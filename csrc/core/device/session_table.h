@@ -3,7 +3,7 @@
 // Every pass goes over all of them several times, so they are reached through one array, in the
 // order in which they opened; each stays where it is in memory for as long as it is open.
 //
-// What must stay true, and is_valid() looks at: sessions are in the order of their numbers, each is
+// Invariants, which is_valid() checks: sessions are in the order of their numbers, each is
 // found by its id, and those that can be squeezed are counted, so that most passes need not look at
 // each session for that: with 1,000 sessions this would take a fifth of their time.
 #pragma once

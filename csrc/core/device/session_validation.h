@@ -1,4 +1,4 @@
-// What a session says of itself, held against the device: raises as core/model/validation.h says.
+// Checks a session's statements against the device: raises as core/model/validation.h says.
 #pragma once
 
 #include "core/lanes/lane_allocator.h"

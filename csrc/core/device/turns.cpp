@@ -96,14 +96,14 @@ void Turns::end_wait(Session& session) {
   if (returns && !session.busy) paging_.give_up_return(session);
 }
 
-void Turns::wait_anew(Session& session) {
-  const Wait* wait = wait_of(session);
-  if (!wait) return;
-  session.waited_seconds += state_.now - wait->since;
-  const Wait anew = state_.new_wait();
-  if (session.request) static_cast<Wait&>(*session.request) = anew;
+void Turns::restart_wait(Session& session) {
+  const Wait* before = wait_of(session);
+  if (!before) return;
+  session.waited_seconds += state_.now - before->since;
+  const Wait wait = state_.new_wait();
+  if (session.request) static_cast<Wait&>(*session.request) = wait;
   session.position.reset();
-  state_.residency.wait_anew(session.memory, anew);
+  state_.residency.restart_wait(session.memory, wait);
 }
 
 // --- turns ---------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ class Turns {
 
   explicit Turns(DeviceState& state) : state_(state), paging_(state) {}
 
-  // A session of this id, new or emptied. What it has used stays used, so that opening again gains
+  // A session of this id, new or emptied. It keeps its usage, so that opening again gains
   // nothing.
   Session& open(const std::string& id, const SessionSpec& spec);
   // Both return the successor of the turn that ends with it, if it has named one.
@@ -26,7 +26,7 @@ class Turns {
   void begin_wait(Session& session, TurnNumber turn);
   void end_wait(Session& session);
   // The wait so far does not count any more, neither for a queue position nor for aging.
-  void wait_anew(Session& session);
+  void restart_wait(Session& session);
 
   // The turn that it waits for begins: in its lane or one that it can move to; or in whatever lane
   // there is, as it may run already.

@@ -40,7 +40,7 @@ class GangQueue {
 
   explicit GangQueue(const Rules& rules);
 
-  // A gang of this id is open from now on. What its user has used stays used.
+  // A gang of this id is open from now on. Its user keeps the usage.
   void open(Seconds now, const std::string& id, const Gang& gang);
   void close(Seconds now, const std::string& id);
   void change(Seconds now, const std::string& id, double weight, int priority);

@@ -7,7 +7,7 @@
 // A session on several whole devices at once is a gang (host_gangs.h). To each of its devices it is
 // a session like any other.
 //
-// What must stay true, and is_valid() looks at:
+// Invariants, which is_valid() checks:
 //   - what must stay true of each scheduler, and of the gangs;
 //   - a session is open on its devices and on no others.
 #pragma once
@@ -74,9 +74,9 @@ class Host {
   bool recovering() const { return devices_[0].scheduler.recovering(); }
   std::string is_valid() const;  // empty, or the first broken invariant in words
 
-  // What is known of each device.
+  // The state of each device.
   const HostDevices& devices() const { return devices_; }
-  // As its scheduler sees it, with what only the host knows of gangs: host_snapshot.h.
+  // The scheduler's view, with the gangs that only the host knows: host_snapshot.h.
   DeviceSnapshot snapshot(const std::string& device, Seconds now) const;
 
  private:

@@ -14,7 +14,7 @@
 // the one that opened first may have places, and the others stand back and have none: two that each
 // keep the place that the other lacks would wait forever.
 //
-// What must stay true, and is_valid() looks at: a gang that has its turn has a turn on each of its
+// Invariants, which is_valid() checks: a gang that has its turn has a turn on each of its
 // devices, and one that is not called has one on none; and what must stay true of the queue.
 #pragma once
 
@@ -79,7 +79,7 @@ class HostGangs {
   Decision happens(Seconds now, const std::string& id, const Event& event);  // on all its devices
   Decision weigh(Seconds now, Decision decision);  // as the devices do now
 
-  // What follows from events of devices: time goes on, each is taken, and then all are settled.
+  // The effects of events of devices: time goes on, each is taken, and then all are settled.
   void advance(Seconds now);
   void take(Decision&& made, Decision& decision);
   Decision settle(Decision decision);

@@ -52,7 +52,7 @@ Decision Scheduler::throttle(Seconds now, const std::map<std::string, Why>& reas
   happen(now);
   for (Session& session : state_->sessions) {
     const auto why = reasons.find(session.id);
-    if (why == reasons.end() && is_throttled(session)) Turns(*state_).wait_anew(session);
+    if (why == reasons.end() && is_throttled(session)) Turns(*state_).restart_wait(session);
     session.throttled = why == reasons.end() ? std::nullopt : std::optional(why->second);
   }
   return pass();

@@ -75,7 +75,7 @@ class LaneAllocator {
   const LaneTable& table() const { return table_; }
   Bytes capacity() const { return capacity_; }
   Bytes unmanaged() const { return unmanaged_; }
-  // What persistent memory leaves for the lanes; below 0 where unmanaged memory takes more.
+  // Bytes that persistent memory leaves for the lanes; below 0 where unmanaged memory takes more.
   Bytes left() const { return room() - table_.persistent(); }
   Bytes free() const { return std::max<Bytes>(0, room() - used()); }
   bool is_overdrawn() const { return used() > room(); }  // unmanaged memory exceeds what was free

@@ -52,7 +52,7 @@ void LaneTable::hold(SessionNumber session) {
   if (lane.is_held())
     member.end = lane.holders[0] == kNoSession ? 0 : 1;
   else if (has_ends)
-    member.end = lane.last_end;  // of which it is the successor
+    member.end = lane.last_end;  // it is the successor of this end
   change(lane, [&] { lane.holders[member.end] = session; });
 }
 

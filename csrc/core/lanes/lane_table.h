@@ -8,7 +8,7 @@
 // which both go by and which stays as it is until neither of them, nor a successor of theirs, holds
 // it any more: what is mapped from the second end depends on it.
 //
-// What must stay true, and is_valid() looks at:
+// Invariants, which is_valid() checks:
 //   - a session with a place is in one lane, which is not empty, with its demand;
 //   - a lane is held by members of it, one at each end at most, and by two only if it has a width;
 //   - the running totals are those of the members and the lanes.
@@ -83,9 +83,9 @@ class LaneTable {
   Bytes largest_lane() const { return totals_.largest(); }
   Bytes persistent() const { return persistent_; }
   Bytes used() const { return persistent_ + totals_.bytes(); }
-  // What would be used without this session.
+  // Bytes in use without this session.
   Bytes used_without(SessionNumber session) const;
-  // What would be used, beside one more idle lane of `extra` bytes, once all lanes that may merge
+  // Bytes in use, beside one more idle lane of `extra` bytes, once all lanes that may merge
   // have merged.
   Bytes used_merged(Bytes extra = 0) const { return persistent_ + totals_.merged(extra); }
 

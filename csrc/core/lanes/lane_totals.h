@@ -1,6 +1,6 @@
 // Running totals over the sizes of lanes: of those that are held, and of the idle ones.
 //
-// What must stay true, and LaneTable::is_valid() looks at: they equal those of its lanes.
+// Invariant, which LaneTable::is_valid() checks: they equal those of its lanes.
 #pragma once
 
 #include <algorithm>

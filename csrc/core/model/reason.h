@@ -78,7 +78,7 @@ enum class Code {
   device_too_full,
   device_held_by,  // `other`
 
-  // Of `count` lanes at once.
+  // `count` lanes at once.
   lanes_measured_alone,
   lanes_tried,
   lanes_unseen,
@@ -95,9 +95,9 @@ const char* name(Code code);
 // Raises std::invalid_argument where no code has this name.
 Code code_named(std::string_view name);
 
-// What fills the sentence; fields that it does not need are empty. `other` is the id of a session,
-// which may have ended. `text` was said by a session. A rule gives the name of a user or a group,
-// its own name, and a time of day, in Unix time.
+// The fields of the sentence; those that it does not need are empty. `other` is the id of a
+// session, which may have ended. `text` was said by a session. A rule gives the name of a user or a
+// group, its own name, and a time of day, in Unix time.
 struct Reason {
   Code code;
   std::string other = {};

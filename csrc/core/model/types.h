@@ -40,7 +40,7 @@ inline constexpr Seconds kNever = std::numeric_limits<Seconds>::infinity();
 // lies a rounding error ahead would be asked for again and again.
 inline constexpr Seconds kSoon = 1e-6;
 
-// With a peak of `bytes` an iteration takes `slowdown` times as long as unsqueezed.
+// An iteration with a peak of `bytes` takes `slowdown` times as long as unsqueezed.
 struct SqueezeOption {
   Bytes bytes = 0;
   double slowdown = 1.0;
@@ -73,7 +73,7 @@ struct Rules {
   bool squeeze = true;         // sessions may be squeezed
 };
 
-// What a session says of itself when it opens. The fields from `turn` to `iterations` bring its
+// The statements of a session when it opens. The fields from `turn` to `iterations` bring its
 // history back after a lost broker: `holding` says that it still has turn `turn`, in which an
 // iteration takes `squeezed_bytes` at most (one of its options; 0: it is not squeezed); `waiting`
 // that it has asked for it; `paged_out_bytes` above 0, that its persistent memory is paged out.
@@ -120,7 +120,7 @@ struct Yield {
   std::optional<Grant> successor;
 };
 
-// What follows from one event. A grant holds until the session finishes it; a yield asks for that
+// The effects of one event. A grant holds until the session finishes it; a yield asks for that
 // at the next boundary and is sent once per turn. A named successor has the turn next, whatever
 // happens, unless it withdraws: the session that yields may pass the turn by a direct handoff.
 //

@@ -1,4 +1,4 @@
-// For how long the cell of each session goes first, at one moment.
+// The rest of each cell's boost at one moment.
 #pragma once
 
 #include "core/device/device_state.h"

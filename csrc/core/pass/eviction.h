@@ -20,7 +20,7 @@ class Eviction {
 
   explicit Eviction(const DeviceState& state) : state_(state), admission_(state, state.now) {}
 
-  // What should be asked next; no sessions: nothing.
+  // The next requests; no sessions: none.
   Plan plan() const;
   // The deadline of a page-out.
   static Seconds leaves_by(const DeviceState& state, const Session& session);

@@ -1,4 +1,4 @@
-// What a policy is: an order of a user's notebooks, and how long a turn goes on while another of
+// A policy is an order of a user's notebooks, and how long a turn goes on while another of
 // them waits.
 //
 // Users come before that, under every policy: the device is shared by weight among groups, and a

@@ -16,7 +16,7 @@ bool srtf_before(const Candidate& a, const Candidate& b) {
   return a_is != b_is ? a_is < b_is : a.order < b.order;
 }
 
-// What is left of declared work only shrinks, until it is overrun and its service counts instead;
+// The remaining declared work only shrinks, until it is overrun and its service counts instead;
 // service grows.
 Seconds srtf_lead(const Candidate& holder, const Candidate& waiting, Seconds quantum) {
   const Seconds bound = length(waiting) + quantum;

@@ -18,9 +18,9 @@ void FairShares::advance(Seconds now) {
   const bool is_first = now_ == -kNever;
   now_ = std::max(now_, now);
   if (!is_first && !fading_.is_stale(now_)) return;
-  const Fading anew(half_life_, now_);
-  convert(all_.below, anew);
-  fading_ = anew;
+  const Fading fading(half_life_, now_);
+  convert(all_.below, fading);
+  fading_ = fading;
 }
 
 // Running turns are not counted here: clocks may also be read for an earlier moment.

@@ -6,7 +6,7 @@
 // A user without sessions is known for as long as its use is significant: a user that closes
 // everything and opens it again keeps its debt.
 //
-// What must stay true, and is_valid() looks at: each node counts what is below it, and no group is
+// Invariants, which is_valid() checks: each node counts what is below it, and no group is
 // known without users.
 #pragma once
 
@@ -48,7 +48,7 @@ class FairShares {
 
   Path add(const std::string& group, const std::string& user, const std::string& leaf);
   void remove(const std::string& group, const std::string& user, const std::string& leaf);
-  // For a copy, whose paths still lead to the nodes of the original.
+  // Called on a copy, whose paths still lead to the nodes of the original.
   Path path(const std::string& group, const std::string& user, const std::string& leaf);
   void weigh(const Path& path, double weight);  // of the leaf
   // It begins, or ceases, to wait or run.

@@ -36,7 +36,7 @@ void ConcurrencyTuner::report(Seconds now, SessionNumber session, std::int64_t i
   const auto did = pace ? pace->report(now, iterations, seconds) : std::nullopt;
   if (!did) return;
   if (window_.is_alone_since(did->since))
-    pace->count(*did, now, anew(), quantum_);
+    pace->count(*did, now, since(), quantum_);
   else if (window_.is_open_since(did->since))
     count_together(session, *pace, *did);
 }
@@ -52,7 +52,7 @@ void ConcurrencyTuner::count_together(SessionNumber session, SoloPace& pace,
 }
 
 // Measurements of sessions alone from before this time are made again.
-Seconds ConcurrencyTuner::anew() const { return window_.since() - turns(kOld); }
+Seconds ConcurrencyTuner::since() const { return window_.since() - turns(kOld); }
 
 // --- what follows --------------------------------------------------------------------------------
 
@@ -78,7 +78,7 @@ void ConcurrencyTuner::begin_probe() {
 
 void ConcurrencyTuner::follow_probe() {
   if (lanes() > 1) return judge();
-  const bool has_met_all = window_.is_open() && mix_.are_all_known(anew());
+  const bool has_met_all = window_.is_open() && mix_.are_all_known(since());
   if (!has_met_all && window_.now() < end_of_step()) return;
   end_step(1);
   if (mix_.is_any_known()) return climb(2);
@@ -131,7 +131,7 @@ void ConcurrencyTuner::rest(Seconds cost) {
   pause_ = cost / kCost;
 }
 
-// What others do on the machine changes too, so nothing is closed for good before each of them was
+// The other load of the machine changes too, so nothing is closed for good before each of them was
 // measured again. An outcome that was found again and again is trusted longer.
 void ConcurrencyTuner::watch() {
   if (window_.time() < turns(kWatched) * backoff_ || !window_.is_enough()) return;

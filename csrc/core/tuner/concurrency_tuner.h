@@ -6,14 +6,14 @@
 // which is 1 where one after the other has the device.
 //
 // A probe begins with one lane, until all are known, and climbs: 2 lanes at once, 4, 8, for as long
-// as it grows. What was best is kept, and watched: the next probe comes as soon as it is below 1.
+// as it grows. The best number is kept, and watched: the next probe comes as soon as it is below 1.
 // Else it comes when the time since the last one makes its cost one part in a hundred, and later
 // and later while neither the sessions nor the outcome change.
 //
-// What is known of each session alone is in a SessionMix, and what several get done together in a
+// A SessionMix has the pace of each session alone, and the progress of several together is in a
 // SpeedupWindow. Decisions are made in follow(), and nowhere else; time is an argument.
 //
-// What must stay true, and is_valid() looks at: what may run is what is probed or was kept, and
+// Invariants, which is_valid() checks: what may run is what is probed or was kept, and
 // what must stay true of the mix and of the window.
 #pragma once
 
@@ -57,7 +57,7 @@ class ConcurrencyTuner {
 
   Seconds turns(double number) const { return number * quantum_; }
   void count_together(SessionNumber session, SoloPace& pace, const SoloPace::Interval& did);
-  Seconds anew() const;
+  Seconds since() const;
 
   // The probe.
   void begin_probe();

@@ -31,10 +31,10 @@ bool SessionMix::is_any_known() const {
       mix_, [&](SessionNumber session) { return known_.at(session).pace.is_known(quantum_); });
 }
 
-bool SessionMix::are_all_known(Seconds anew) const {
+bool SessionMix::are_all_known(Seconds since) const {
   return std::ranges::all_of(mix_, [&](SessionNumber session) {
     const SoloPace& pace = known_.at(session).pace;
-    return pace.is_known(quantum_) && pace.seen() >= anew;
+    return pace.is_known(quantum_) && pace.seen() >= since;
   });
 }
 

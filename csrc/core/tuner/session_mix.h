@@ -1,6 +1,6 @@
 // The sessions that want a device, or did recently, and how fast each of them is alone.
 //
-// What must stay true, and is_valid() looks at: each session in the mix has a pace, known or not.
+// Invariants, which is_valid() checks: each session in the mix has a pace, known or not.
 #pragma once
 
 #include <map>
@@ -26,8 +26,8 @@ class SessionMix {
   const std::set<SessionNumber>& sessions() const { return mix_; }
   int size() const { return static_cast<int>(mix_.size()); }
   bool is_any_known() const;
-  bool are_all_known(Seconds anew) const;  // and were seen alone since then
-  std::string is_valid() const;            // empty, or the first broken invariant in words
+  bool are_all_known(Seconds since) const;  // and were seen alone since then
+  std::string is_valid() const;             // empty, or the first broken invariant in words
 
  private:
   struct Known {

@@ -19,9 +19,9 @@ std::optional<SoloPace::Interval> SoloPace::report(Seconds now, std::int64_t ite
   return Interval{since, static_cast<double>(iterations), std::exchange(unreported_, 0)};
 }
 
-void SoloPace::count(const Interval& alone, Seconds now, Seconds anew, Seconds quantum) {
+void SoloPace::count(const Interval& alone, Seconds now, Seconds since, Seconds quantum) {
   if (alone.seconds <= 0) return;
-  if (seen_ < anew) forget();
+  if (seen_ < since) forget();
   if (seconds_ >= kRemembered * quantum) {
     iterations_ /= 2;
     seconds_ /= 2;

@@ -1,4 +1,4 @@
-// What sessions get done with the present number of lanes, beside what they do alone.
+// The progress of sessions with the present number of lanes, beside their progress alone.
 //
 // The window opens when no more turns run than lanes may, and closes when their number is set
 // again: in between, turns of the number before still run. Time in which no session runs does not

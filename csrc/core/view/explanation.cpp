@@ -95,7 +95,7 @@ Why Explanation::of_waiting(const RunQueueEntry& of) const {
   return why;
 }
 
-// What is particular about the session that is in the way.
+// The particulars of the session that is in the way.
 std::optional<Code> Explanation::particular(const Session& holder) const {
   if (state_of(state_, holder, now_) == State::overdue) return Code::other_is_overdue;
   if (holder.alone) return Code::other_has_whole_device;

@@ -13,7 +13,7 @@
 
 namespace gpushare {
 
-// What people call what it does.
+// The words for its state.
 State state_of(const DeviceState& state, const Session& session, Seconds now);
 
 class Explanation {

@@ -74,7 +74,7 @@ void Rehearsal::request(Session& session, TurnNumber turn) {
   enact(pass_.run());
 }
 
-// Of the turn that ends now.
+// The turn that ends now.
 std::int64_t Rehearsal::iterations(const Session& session) const {
   const double done = (now_ - session.turn->boundary) / *session.pace.iteration();
   // std::fmax turns the NaN of 0 / 0 into 0.

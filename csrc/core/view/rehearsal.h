@@ -1,4 +1,4 @@
-// What would come, in virtual time, if no other session came: a copy of the state of a device goes
+// The future in virtual time, if no other session came: a copy of the state of a device goes
 // through turns and passes from now on.
 //
 // A session that runs computes at its pace, gives its turn back at the first boundary after it was

@@ -30,9 +30,9 @@ struct CoLaneUsage {
   bool is_lost = false;  // what the ledger says cannot be true, so it is not used any more
 };
 
-// What this process has of a lane while another process has the rest: its extent, which counts from
-// its end in chunks, follows the highest page that is alive. It knows no blocks. All functions but
-// `sleep` need the lane's lock.
+// The part of a lane that this process has while another has the rest: its extent, which counts
+// from its end in chunks, follows the highest page that is alive. It knows no blocks. All functions
+// but `sleep` need the lane's lock.
 class CoLane {
  public:
   using Clock = std::chrono::steady_clock;
@@ -112,7 +112,7 @@ class CoLane {
   bool (*may_wait_)() = nullptr;
   int chunk_shift_ = 0;  // the exponent of the pages of a chunk
   int least_shift_ = 0;  // the exponent of the smallest chunks in one
-  // What the ledger says of this end. Only this process changes that, so anything else there is
+  // The ledger's entry for this end. Only this process changes that, so anything else there is
   // wrong.
   Chunks extent_ = 0, bound_ = 0;
   bool is_inside_ = false;  // an iteration is open

@@ -82,7 +82,7 @@ std::string Ledger::open(int descriptor, int end, Chunks budget) {
   return {};
 }
 
-// By a descriptor of its own, which is opened for the locks.
+// Uses a descriptor of its own, which is opened for the locks.
 std::string Ledger::map(int descriptor) {
   if ((fcntl(descriptor, F_GET_SEALS) & kSeals) != kSeals) return "this is no ledger of a co-lane";
   const std::string path = "/proc/self/fd/" + std::to_string(descriptor);

@@ -21,7 +21,7 @@ class Ledger {
   static int make();
 
   // Takes one end of the ledger, for a lane of `budget` chunks. Returns an empty string, or the
-  // sentence that says why that is impossible. What a dead process has left at this end is gone,
+  // sentence that says why that is impossible. An entry of a dead process at this end is gone,
   // and an end that was held until now by this `descriptor` is free (held_end.h).
   [[nodiscard]] std::string open(int descriptor, int end, Chunks budget);
   // Gives the end up, with all that it has.
@@ -56,12 +56,12 @@ class Ledger {
 
   // False once another program has written over the page, or one of the two has said that it did.
   bool is_whole() const;
-  // What the page says cannot be true. Both processes see it.
+  // The page is inconsistent. Both processes see it.
   void spoil();
   // The same by a process that has no end: one of the two may never give back what it has, so none
   // is to wait for it.
   static void spoil(int descriptor);
-  // The same question by a process that has no end. What cannot be mapped is no ledger.
+  // The same question by a process that has no end. A file that cannot be mapped is no ledger.
   static bool is_whole(int descriptor);
 
   enum class Wait { kMayGoOn, kLate, kSignal };

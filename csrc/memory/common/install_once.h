@@ -9,7 +9,7 @@ namespace gpushare {
 class InstallOnce {
  public:
   // `install` returns an empty string, or the sentence that says why it is impossible; so does
-  // this. What has failed is tried again by the next call.
+  // this. The next call tries failed ones again.
   template <class Install>
   [[nodiscard]] std::string operator()(const Install& install) {
     const std::lock_guard guard(mutex_);

@@ -5,7 +5,7 @@
 
 namespace gpushare {
 
-// For critical sections of some ten instructions, where spinning is cheaper than sleeping.
+// A lock for critical sections of some ten instructions, where spinning is cheaper than sleeping.
 class SpinLock {
  public:
   void lock() {

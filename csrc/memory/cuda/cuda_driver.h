@@ -2,9 +2,9 @@
 #include <cstddef>
 #include <string>
 
-// What we use of the CUDA driver API: declared here, so that no toolkit is needed to build, and
-// found at run time, so that one build serves machines with and without a GPU. Names, values and
-// layouts are those of cuda.h.
+// The functions of the CUDA driver API that we use: declared here, so that no toolkit is needed to
+// build, and found at run time, so that one build serves machines with and without a GPU. Names,
+// values and layouts are those of cuda.h.
 
 namespace gpushare {
 

@@ -35,7 +35,7 @@ struct Runtime {
 Runtime runtime;
 std::atomic<size_t> of_runtime = 0;  // bytes of segments that are the runtime's own on purpose
 
-// Where there is no room, PyTorch gives back its cached memory and asks again.
+// If there is no room, PyTorch gives back its cached memory and asks again.
 RuntimeResult hooked_cuda_malloc(void** address, size_t bytes) {
   int ordinal = -1;
   const RuntimeResult result = runtime.cudaGetDevice(&ordinal);

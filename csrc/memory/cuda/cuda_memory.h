@@ -45,7 +45,7 @@ class CudaMemory {
   // lane has no room. Null where the GPU has none either.
   void* allocate(size_t bytes);
   void free(void* address, size_t bytes);
-  // Of the segments that PyTorch's allocator has, these lie in the lane.
+  // The segments of PyTorch's allocator that lie in the lane.
   size_t bytes_in_lane() const { return bytes_in_lane_; }
 
  private:

@@ -37,7 +37,7 @@ std::string CudaPages::attach(std::span<const int> descriptors) {
   return attach_from(0, descriptors);
 }
 
-// Where it fails, the memory that was attached still is.
+// If it fails, the memory stays attached.
 std::string CudaPages::attach_from(Page first, std::span<const int> descriptors) {
   Handles handles;
   if (std::string reason = import(descriptors, handles); !reason.empty()) return reason;

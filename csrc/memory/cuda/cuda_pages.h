@@ -44,7 +44,7 @@ class CudaPages : public LanePages {
  private:
   using Handles = std::vector<CudaHandle>;
 
-  // What a page of the window shows: a number above these two is that of a page of the lane.
+  // The memory behind a page of the window: a number above these two is that of a page of the lane.
   static constexpr Page kNothing = 0;
   static constexpr Page kPrivate = 1;
   static constexpr Page kLane = 2;

@@ -34,7 +34,7 @@ class AllocationCounter {
   // A block lives at `address`; if one is known there, its end was missed and this one replaces it.
   // `remove` tells the note again.
   void add(const void* address, size_t bytes, uint32_t note = 0);
-  // As `add`, but a block that is known at `address` stays as it is: then it returns false.
+  // Like `add`, but leaves a block that is known at `address`, and returns false.
   bool adopt(const void* address, size_t bytes);
   // The block at `address` ends; call it before the memory can be used again. Returns what was
   // known of the block; zeros if nothing was.

@@ -15,7 +15,7 @@ namespace gpushare {
 // string, or the sentence that says why it is impossible. Idempotent.
 [[nodiscard]] std::string install_allocation_hook();
 
-// What the hook counts; alive until the process ends.
+// The counts of the hook; alive until the process ends.
 AllocationCounter& allocation_counter();
 
 // The large ones of the counted blocks that were not made in the lane.

@@ -100,7 +100,7 @@ void* HostPages::copy(Run run) {
   return std::memcpy(pages, at(run.first), size);
 }
 
-// What is written there later is private memory.
+// Later writes go to private memory.
 void* HostPages::copy_to_file(Run run, const std::string& directory) {
   const size_t size = bytes(run.count);
   PagingFile file;

@@ -21,7 +21,7 @@ size_t page_offset(const std::byte* address) {
   return reinterpret_cast<uintptr_t>(address) % kPage;
 }
 
-// For at most kPagesAtOnce pages. A page that cannot be asked for counts as resident.
+// Takes at most kPagesAtOnce pages. A page that cannot be asked for counts as resident.
 size_t resident_pages(const std::byte* first, size_t pages) {
   std::array<unsigned char, kPagesAtOnce> states;
   void* const address = const_cast<std::byte*>(first);

@@ -55,7 +55,7 @@ class TouchedBlocks {
   double next_look_ = 0;              // in seconds
 };
 
-// Bytes of whole pages that have memory now. What was never touched, or is swapped out, has none.
+// Bytes of whole pages that have memory now. Pages never touched, or swapped out, have none.
 size_t resident_bytes(const std::byte* begin, size_t bytes);
 
 }  // namespace gpushare

@@ -274,7 +274,7 @@ bool Lane::wait(CoLane::Answer answer, Page top) {
   return answer == CoLane::Answer::kSpill ? spill() : co_lane_->sleep(top, since);
 }
 
-// What is alive leaves the lane in the middle of an iteration, since the other process cannot go on
+// Living blocks leave the lane in the middle of an iteration, since the other process cannot go on
 // else. It keeps its addresses, and stays out of the lane until it ends.
 bool Lane::spill() {
   const std::lock_guard boundary(boundary_);

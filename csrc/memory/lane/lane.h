@@ -85,7 +85,7 @@ class Lane {
   [[nodiscard]] std::string attach(int descriptor, size_t bytes, const LaneEnd& end) {
     return attach(std::span(&descriptor, 1), bytes, &end);
   }
-  // Gives the memory up, under the same conditions. What was learned about survivors stays, as
+  // Gives the memory up, under the same conditions. The predictions of survivors stay, as
   // where other memory is attached.
   [[nodiscard]] std::string detach();
   // Forgets what was learned about survivors.
@@ -125,7 +125,7 @@ class Lane {
   void ended(Predictor::Note note, size_t bytes);
 
   LaneUsage usage() const;
-  // What a usual iteration has in the lane, against its time without waits for another process.
+  // The bytes of a usual iteration in the lane, against its time without waits for another process.
   TimeCurve::Known curve() const;
   // Nothing but zeros where no other process has an end of the lane.
   CoLaneUsage co_lane_usage() const;

@@ -7,14 +7,14 @@
 
 namespace gpushare {
 
-// What a device does for a Lane: a window of addresses, and the memory that each of its pages
+// The device's part of a Lane: a window of addresses, and the memory that each of its pages
 // shows. It keeps no books; the Lane knows which block is where.
 class LanePages {
  public:
   virtual ~LanePages() = default;
 
   virtual size_t page_bytes() const = 0;  // a power of two
-  // Reserves the addresses of `window_pages` pages, none of which can be touched; null where there
+  // Reserves the addresses of `window_pages` pages, which cannot be touched; null where there
   // are none. Once.
   virtual void* reserve(Page window_pages) = 0;
 

@@ -13,7 +13,7 @@ namespace gpushare {
 // lane or promoted, and the pages between them may be in other segments. It has no lock of its own.
 class TrimmedSegments {
  public:
-  // Of the segment only these parts stay in the lane.
+  // Only these parts of the segment stay in the lane.
   void trim(const Run& segment, std::span<const Run> parts, BlockAllocator& blocks);
   bool has_part(const Run& block) const { return std::ranges::find(parts_, block) != parts_.end(); }
   // Forgets the segment that begins here, after a call of `end_part` with the first page of each of

@@ -1,9 +1,9 @@
 """The use of the devices by each user, group and notebook: counted here, kept by the ledger.
 
-A session that comes back reports what it has used (`past`). What is counted here already stays, and
-of the rest it is credited with no more than it can have used since then. So a session that had the
-turn when a broker crashed brings what was not counted yet, and nothing is counted twice, whatever
-it reports. A thread of its own writes and reads in batches: a slow disk delays no turn.
+A session that comes back reports its usage (`past`). It is credited with the part that is not yet
+counted here, up to the most that it can have used since then. So a session that had the turn when
+a broker crashed loses nothing, and nothing is counted twice, whatever it reports. A thread of its
+own writes and reads in batches: a slow disk delays no turn.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Live changes by people. They hold at the next broker, too, however this one ends.
 
 A session tells the next broker itself with which values it was opened, and what it has changed of
-itself. What others have changed of it is in a file beside the socket, and so are the policies, the
+itself. Changes by others are in a file beside the socket, and so are the policies, the
 running lanes and the classes of devices.
 """
 

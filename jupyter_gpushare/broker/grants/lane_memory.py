@@ -72,7 +72,7 @@ class Lanes:
         self._last: dict[int, str] = {}  # lane -> the domain whose piece has contents
 
     def use(self, lane: int, domain: str) -> Piece:
-        """Return the piece for a turn of `domain`. What another domain left in the lane is erased.
+        """Erase the lane's bytes of other domains, and return the piece for a turn of `domain`.
 
         Raises RuntimeError where the system has no memory.
         """

@@ -351,7 +351,7 @@ def computes(pid: int) -> bool:
 
 def _is_hidden(pid: int) -> bool:
     """Whether there is such a process all the same: with the option hidepid of /proc those of
-    others are not seen there. What cannot be seen may compute."""
+    others are not seen there. A process that cannot be seen may compute."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

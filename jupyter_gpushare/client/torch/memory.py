@@ -259,7 +259,7 @@ class TorchMemory:
 
     def evacuate(self) -> None:
         """Wait for this process's work on the device, and move survivors of the lane to private
-        pages. What this process then has is news where it is more than was said."""
+        pages. The process reports its bytes if they are more than it has reported."""
         if self._counter.settle():
             self.lane.evacuate()
             self._kept = self._has_outside()

@@ -30,7 +30,7 @@ def sessions(snapshot: Snapshot) -> Iterator[SessionOnDevice]:
 
 
 class Attendance(NamedTuple):
-    """What was known after a snapshot, and what it changed.
+    """The sessions that a snapshot shows, and those that came or went with it.
 
     A session that is released until its next cell is present as it was. A restarted broker does
     not know its sessions until they have come back: for RETURN_SECONDS no session counts as gone.

@@ -13,7 +13,7 @@ from ....errors import InvalidValue
 
 
 class Gang:
-    """All ranks of torch.distributed, or this process alone. What they agree on goes by a gloo
+    """All ranks of torch.distributed, or this process alone. They agree over a gloo
     group of its own, beside the traffic of GPUs."""
 
     def __init__(self) -> None:

@@ -38,8 +38,8 @@ class ClockRest:
         self._look: tuple[float, float] | None = None  # time, and processor seconds used by then
 
     def is_seen(self) -> bool:
-        """Look; return whether hardly any processor was used since an earlier look. What waits for
-        a GPU may look the same."""
+        """Look; return whether hardly any processor was used since an earlier look. A thread that
+        waits for a GPU may look the same."""
         now, used = time.monotonic(), self._used()
         since, used_before = self._look or (now, used)
         is_too_soon = now - since < LOOK_SECONDS

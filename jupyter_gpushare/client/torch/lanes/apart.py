@@ -1,8 +1,8 @@
 """The memory of the first iterations on a GPU, which run outside of the lane.
 
-They have a pool of their own. What persists from then on, as an optimiser's state, would keep
-segments of it that have room for all of an iteration. So it moves twice: at the end of a turn to a
-pool that packs it, since the session's memory then has to be what it says, and when the next
+They have a pool of their own. Memory that persists from then on, as an optimiser's state, would
+keep segments of it that have room for all of an iteration. So it moves twice: at the end of a turn
+to a pool that packs it, since the session's memory then has to be what it says, and when the next
 iteration begins out of that one. Import this after torch.
 """
 
