@@ -25,6 +25,8 @@ from jupyter_gpushare.client.checkpoints.store import Store
 from jupyter_gpushare.client.torch.checkpoints import agreement
 from jupyter_gpushare.cluster.launch import generation
 from jupyter_gpushare.errors import InvalidValue
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.launch import try_connect
 
 from ..site import Site
 from ..work import alone, opened
@@ -69,6 +71,15 @@ def test_ranks_of_two_nodes_leave_at_the_same_iteration(
     plain = trains.trained("plain", "train.py", gpus=4)
     assert trains.trained("moved", "train.py", gpus=4, stops=stops) == plain
     assert len({*trains.computed("moved")}) == len(trains.computed("moved"))
+
+
+def test_a_loop_on_a_node_of_a_cluster_starts_no_broker(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUSHARE_JOB", "a")
+    monkeypatch.setenv("JUPYTER_GPUSHARE_CLUSTER_ENGINE", "slurm")
+    assert [*gpushare.iterations([1, 2], epochs=2)] == [1, 2, 1, 2]
+    assert try_connect(settings) is None
 
 
 # --- damage -------------------------------------------------------------------------------------
