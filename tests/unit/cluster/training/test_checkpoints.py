@@ -79,7 +79,7 @@ def test_a_loop_on_a_node_of_a_cluster_starts_no_broker(
     monkeypatch.setenv("GPUSHARE_JOB", "a")
     monkeypatch.setenv("JUPYTER_GPUSHARE_CLUSTER_ENGINE", "slurm")
     assert [*gpushare.iterations([1, 2], epochs=2)] == [1, 2, 1, 2]
-    assert try_connect(settings) is None
+    assert try_connect(Path(settings.socket)) is None
 
 
 # --- damage -------------------------------------------------------------------------------------
