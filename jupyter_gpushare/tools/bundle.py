@@ -1,4 +1,4 @@
-"""``jupyter gpushare doctor --bundle``: what a maintainer needs for a report of a defect, in one
+"""``jupyter gpushare doctor --bundle``: what a maintainer needs for a bug report, in one
 file, without the names of users, notebooks and machines."""
 
 from __future__ import annotations

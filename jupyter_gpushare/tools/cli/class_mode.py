@@ -13,15 +13,15 @@ HELP = "reserve the device for a class of a group, or end that"
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("switch", choices=["on", "off"])
-    command.add_argument("group", metavar="GROUP")
+    command.add_argument("switch", choices=["on", "off"], help="begin or end the class")
+    command.add_argument("group", metavar="GROUP", help="a group of the rulebook")
     command.add_argument("--device", metavar="NAME", help="one device (default: all)")
     command.add_argument(
         "--for",
         dest="seconds",
         type=seconds,
         metavar="S",
-        help="seconds until it ends by itself (default: until it is ended)",
+        help="seconds until the class ends by itself (default: until it is ended)",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from ...settings import descriptions
 from .connection import settings_of
 
 HELP = "run the service of jobs in the foreground; the first submit starts one by itself"
@@ -13,8 +14,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--engine",
         dest="cluster_engine",
-        choices=("local", "slurm"),
-        help="what starts jobs: this machine, or Slurm",
+        metavar="NAME",
+        help=f"local, slurm or ray: {descriptions()['cluster_engine']}",
     )
     command.add_argument(
         "--nodes",

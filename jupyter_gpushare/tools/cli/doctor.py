@@ -18,7 +18,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--bundle",
         metavar="FILE",
-        help="also write a ZIP file for a report of a defect: the checks, the settings, what the"
+        help="also write a ZIP file for a bug report: the checks, the settings, what the"
         " broker shows and the end of its log, without names",
     )
     add_json(command)

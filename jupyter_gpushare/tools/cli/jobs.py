@@ -14,7 +14,7 @@ HELP = "show jobs and what they wait for"
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--all", action="store_true", help="finished jobs, too")
+    command.add_argument("--all", action="store_true", help="show finished jobs, too")
     add_json(command)
 
 

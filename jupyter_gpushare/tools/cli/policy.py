@@ -13,7 +13,7 @@ HELP = "show the policies, or choose one for all notebooks at once"
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("name", nargs="?", metavar="NAME")
+    command.add_argument("name", nargs="?", metavar="NAME", help="the policy to choose")
     command.add_argument(
         "--lanes",
         type=lanes,

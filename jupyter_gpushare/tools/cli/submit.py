@@ -14,25 +14,42 @@ HELP = "run a script of Python on GPUs of a cluster, as soon as they are free"
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("script", type=Path, metavar="SCRIPT")
-    command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
+    command.add_argument("script", type=Path, metavar="SCRIPT", help="a script of Python")
     command.add_argument(
-        "--gpus", type=gpus, default=1, metavar="N", help="GPUs that it needs, or 0.25 of one"
+        "arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the script"
     )
     command.add_argument(
-        "--nodes", type=int, default=0, metavar="N", help="nodes that they are on at most"
+        "--gpus",
+        type=gpus,
+        default=1,
+        metavar="N",
+        help="GPUs that the job needs, or a part of one, such as 0.25",
     )
-    command.add_argument("--name", default="", metavar="NAME", help="a name for people")
+    command.add_argument(
+        "--nodes",
+        type=int,
+        default=0,
+        metavar="N",
+        help="most nodes that these GPUs are on (default: any number)",
+    )
+    command.add_argument(
+        "--name",
+        default="",
+        metavar="NAME",
+        help="the name of the job (default: that of the script)",
+    )
     command.add_argument(
         "--resumes",
         action="store_true",
-        help="it saves when it is asked to yield, and goes on from there",
+        help="the script saves when it is asked to yield, and resumes from there",
     )
     command.add_argument(
-        "--restarts", action="store_true", help="it may be run again where it was lost"
+        "--restarts", action="store_true", help="run the script again if it was lost"
     )
     command.add_argument(
-        "--rank-for-each-gpu", action="store_true", help="a process for each GPU, not for each node"
+        "--rank-for-each-gpu",
+        action="store_true",
+        help="start a process for each GPU, not for each node",
     )
 
 

@@ -14,12 +14,14 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
 import pytest
 
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.tools.cli.connection import settings_of
+from jupyter_gpushare.tools.cli.parser import make_parser
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import Snapshot
@@ -100,6 +102,13 @@ def test_every_setting_is_an_option_of_the_broker_with_its_sentence() -> None:
         assert f"--{name.replace('_', '-')} " in text
     assert "None (default" not in text
     assert "(default: )" not in text
+
+
+def test_the_service_of_jobs_takes_each_engine_that_the_settings_have() -> None:
+    for engine in get_args(get_type_hints(Settings)["cluster_engine"]):
+        arguments = make_parser().parse_args(["cluster", "--engine", engine])
+        assert settings_of(arguments).cluster_engine == engine
+    assert "cluster_engine" in gpushare("cluster", "--engine", "lsf").stderr
 
 
 # --- broker ---------------------------------------------------------------------------------------
