@@ -43,4 +43,7 @@ def run(name: str, *words: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(*sys.argv[1:]) if sys.argv[1:] else run_all())
+    if sys.argv[1:]:
+        run(*sys.argv[1:])
+    else:
+        sys.exit(run_all())

@@ -78,7 +78,7 @@ class Kernel:
 def run(
     way: Way, notebooks: Sequence[Notebook], limit: int, iteration: float, fits: bool = True
 ) -> Run:
-    import network  # noqa: F401 - so that all who are forked have PyTorch
+    from evidence.contest import network  # noqa: F401 - so that all who are forked have PyTorch
 
     with way.beside(limit, iteration) as beside:
         broker_pid = beside.broker_pid
