@@ -11,14 +11,11 @@ from . import validation
 from .access.permissions import Permission
 from .accounting.meter import Meter
 from .admin.enforcement import Enforcement
-from .admin.live_changes import LiveChanges
-from .admin.rules import RuleEngine
 from .demands import Demands
-from .grants.grants import Grants
 from .peer import Peer
-from .placement import DeviceFinder
-from .sessions import SessionRecord, Sessions
+from .sessions import SessionRecord
 from .snapshot import views
+from .state import BrokerState
 
 
 class Admission:
@@ -27,51 +24,41 @@ class Admission:
 
     def __init__(
         self,
-        placement: DeviceFinder,
-        host: _core.Host,
-        sessions: Sessions,
-        grants: Grants,
-        rules: RuleEngine,
+        state: BrokerState,
         demands: Demands,
         meter: Meter,
         enforcement: Enforcement,
-        changes: LiveChanges,
     ) -> None:
-        self._placement = placement
-        self._host = host
-        self._sessions = sessions
-        self._grants = grants
-        self._rules = rules
+        self._state = state
         self._demands = demands
         self._meter = meter
         self._enforcement = enforcement
-        self._changes = changes
 
     # --- a session opens -----------------------------------------------------------------------
 
     def open(self, peer: Peer, said: Open, now: float) -> None:
         validation.check_open(said)
-        record = self._candidate(peer, said, self._placement.choose(peer, said, now))
+        record = self._candidate(peer, said, self._state.placement.choose(peer, said, now))
         message = self._borne_out(record, said, now)
         self._check(record, message)
-        message = self._changes.applied(message, record.user)
-        self._placement.count_unmanaged(record.devices, now, peer)
+        message = self._state.changes.applied(message, record.user)
+        self._state.placement.count_unmanaged(record.devices, now, peer)
         decision, refusal = self._admit(record, message, now)
         self._settle(record)
         self._meter.count(record.devices, now, record.id)
         self._welcome(record)
-        if held_on := self._changes.is_back(record, said):
+        if held_on := self._state.changes.is_back(record, said):
             peer.send(Notice(held_on))
         self._demands.answer(record, message.demand, refusal)
         if message.holding:
-            self._grants.adopt(record, message.turn)
+            self._state.grants.adopt(record, message.turn)
         elif said.holding:
             peer.send_soon(Yield(said.turn))  # it has no turn here, and has to request one
-        self._grants.enact(decision)
+        self._state.grants.enact(decision)
         self._enforcement.forget(record)
         self._enforcement.follow(now)
         if message.waiting:  # only now, when it is throttled if the rules throttle it
-            self._grants.enact(self._host.request(now, record.id, message.turn))
+            self._state.grants.enact(self._state.host.request(now, record.id, message.turn))
 
     def _candidate(self, peer: Peer, message: Open, devices: list[str]) -> SessionRecord:
         group, domain = self._belonging(peer)
@@ -91,31 +78,33 @@ class Admission:
     def _borne_out(self, record: SessionRecord, message: Open, now: float) -> Open:
         """Return the message with that part of its session's past that this broker has seen, or
         that is in the recovery journal of the broker before."""
-        if (former := self._sessions.get(record.id)) is not None:
+        if (former := self._state.sessions.get(record.id)) is not None:
             self._meter.count(former.devices, now, former.id)
-        has_turn = message.holding and self._grants.bears_out(record.id, message.turn, now)
-        had_turn = has_turn and self._grants.is_of_before(record.id)
+        has_turn = message.holding and self._state.grants.bears_out(record.id, message.turn, now)
+        had_turn = has_turn and self._state.grants.is_of_before(record.id)
         past = self._meter.past(record, message, now, had_turn)
         # One that brings its turn computes in memory of its own, which no ledger knows.
-        shares = message.shares and not has_turn and self._grants.may_share(record)
+        shares = message.shares and not has_turn and self._state.grants.may_share(record)
         return replace(message, holding=has_turn, shares=shares, **past._asdict())
 
     def _check(self, record: SessionRecord, message: Open) -> None:
         if record.peer.session not in (None, record.id):
             raise ProtocolError("this connection has a session already; one connection carries one")
-        known, former = self._sessions.known(record.id), self._sessions.get(record.id)
+        known, former = self._state.sessions.known(record.id), self._state.sessions.get(record.id)
         if known is not None and known.peer.user != record.peer.user:
             raise NotPermitted(f"the session {record.id} belongs to another user")
         if former is None:
-            self._sessions.check_room(record.peer, record.id)
+            self._state.sessions.check_room(record.peer, record.id)
         elif former.devices != record.devices:
             there = ", ".join(former.devices)
             raise InvalidValue(f"the session {record.id} is open on the device {there}")
         validation.check_values(message.weight, message.priority)
         if message.priority > 0:
-            self._rules.person(record.peer).check(Permission.RAISE_PRIORITY)
-        if not (message.holding and self._host.recovering):  # it had its turn before this broker
-            self._rules.check_newcomer(record, message.demand)
+            self._state.rules.person(record.peer).check(Permission.RAISE_PRIORITY)
+        if not (
+            message.holding and self._state.host.recovering
+        ):  # it had its turn before this broker
+            self._state.rules.check_newcomer(record, message.demand)
 
     def _admit(
         self, record: SessionRecord, message: Open, now: float
@@ -125,7 +114,7 @@ class Admission:
         Report would get."""
         try:
             if message.holding:
-                self._rules.check_memory(record, message.demand)
+                self._state.rules.check_memory(record, message.demand)
             return self._register(record, message, now), None
         except OverQuota as error:
             refusal: DoesNotFit = error
@@ -133,32 +122,32 @@ class Admission:
             if not message.turn:
                 raise
             refusal = DoesNotFit(str(error))
-        demand = self._placement.whole_device(record.devices, message.demand)
+        demand = self._state.placement.whole_device(record.devices, message.demand)
         return self._register(record, replace(message, demand=demand), now), refusal
 
     def _register(self, record: SessionRecord, message: Open, now: float) -> _core.Decision:
-        return self._host.open(now, record.id, record.devices, views.spec(record, message))
+        return self._state.host.open(now, record.id, record.devices, views.spec(record, message))
 
     def _settle(self, record: SessionRecord) -> None:
         """The session is open; an older connection of the same session loses it.
 
         Messages of that connection do not count any more, so a turn that goes on keeps its memory.
         """
-        self._sessions.end_rest(record.id)
+        self._state.sessions.end_rest(record.id)
         self.end_rest(record.peer)  # another session may rest there: one connection carries one
-        if (former := self._sessions.get(record.id)) is not None:
-            self._grants.leave_lane_to(former)
+        if (former := self._state.sessions.get(record.id)) is not None:
+            self._state.grants.leave_lane_to(former)
             former.peer.session = None
             record.follows(former)
-        self._sessions.add(record)
-        self._grants.is_back(record.id)
+        self._state.sessions.add(record)
+        self._state.grants.is_back(record.id)
 
     def _welcome(self, record: SessionRecord) -> None:
-        device = self._placement.device(record.device)
+        device = self._state.placement.device(record.device)
         record.peer.page_ins = 0
         if record.gang:
-            uuids = [self._placement.device(name).uuid for name in record.gang]
-            capacity, gang = self._placement.capacity(record.gang), list(record.gang)
+            uuids = [self._state.placement.device(name).uuid for name in record.gang]
+            capacity, gang = self._state.placement.capacity(record.gang), list(record.gang)
             record.peer.send(Opened(record.id, device.name, capacity, 0, device.uuid, gang, uuids))
             return
         opened = Opened(
@@ -170,18 +159,18 @@ class Admission:
             record.peer.send(opened)
 
     def renew_key(self, peer: Peer, message: NewKey, now: float) -> None:
-        record = self._sessions.of(peer)
+        record = self._state.sessions.of(peer)
         validation.check_key(message.key)
         record.key = message.key
 
     # --- a session closes or rests -------------------------------------------------------------
 
     def close(self, peer: Peer, message: Close, now: float) -> None:
-        for session in self._sessions.carried_by(peer):
-            self._changes.has_left(session)
+        for session in self._state.sessions.carried_by(peer):
+            self._state.changes.has_left(session)
         self.end_rest(peer)
         if peer.session is not None:
-            record = self._sessions.of(peer)
+            record = self._state.sessions.of(peer)
             self._remove(record, now)
             self._meter.closed(record)
         peer.send(Done())
@@ -190,46 +179,46 @@ class Admission:
         """The connection ended: the place of its session is free at once."""
         self.end_rest(peer)
         if peer.session is not None:
-            record = self._sessions.of(peer)
-            self._changes.is_away(record.id)
-            self._grants.lost(record, now)
+            record = self._state.sessions.of(peer)
+            self._state.changes.is_away(record.id)
+            self._state.grants.lost(record, now)
             try:
-                self._grants.leave_lane_to(record)
+                self._state.grants.leave_lane_to(record)
             finally:  # whatever goes wrong with its memory, no session waits for it
                 self._remove(record, now)
 
     def rest(self, peer: Peer, message: Rests, now: float) -> None:
-        record = self._sessions.of(peer)
+        record = self._state.sessions.of(peer)
         validation.check_bytes(message.bytes)
         self._remove(record, now)
-        self._sessions.rest(record, message.bytes)
+        self._state.sessions.rest(record, message.bytes)
 
     def end_rest(self, peer: Peer) -> None:
         """The session that rests on this connection, if there is one, does not rest any more."""
-        if (record := self._sessions.resting_on(peer)) is not None:
-            self._sessions.note_change()
-            self._sessions.end_rest(record.id)
-            self._changes.is_away(record.id)
+        if (record := self._state.sessions.resting_on(peer)) is not None:
+            self._state.sessions.note_change()
+            self._state.sessions.end_rest(record.id)
+            self._state.changes.is_away(record.id)
 
     def _remove(self, record: SessionRecord, now: float) -> None:
         self._meter.count(record.devices, now, record.id)
-        self._sessions.remove(record)
-        self._grants.forget(record)
-        self._rules.quotas.forget(record.id)
-        self._grants.enact(self._host.close(now, record.id))
+        self._state.sessions.remove(record)
+        self._state.grants.forget(record)
+        self._state.rules.quotas.forget(record.id)
+        self._state.grants.enact(self._state.host.close(now, record.id))
 
     # --- trust domains -------------------------------------------------------------------------
 
     def _belonging(self, peer: Peer) -> tuple[str, str]:
         """Return the group and the trust domain of its user."""
-        group = self._rules.group_of(peer)
-        return group, self._rules.rules.domain_of(peer.user, group)
+        group = self._state.rules.group_of(peer)
+        return group, self._state.rules.rules.domain_of(peer.user, group)
 
     def reconsider(self, record: SessionRecord) -> None:
         """A session whose group or trust domain has changed loses its connection and comes back.
         The others continue with memory that it does not map."""
         if (record.group, record.domain) != self._belonging(record.peer):
-            self._grants.leave_domain(record.domain)
+            self._state.grants.leave_domain(record.domain)
             self._renew_keys(record.domain)  # before the session that leaves learns of it
             record.peer.close()
 
@@ -237,7 +226,7 @@ class Admission:
         """A session that leaves a domain may have direct handoffs for the others, with turns in
         memory that it maps. None of them counts once the others have read this message, which they
         do before they accept a handoff."""
-        for record in self._sessions:
+        for record in self._state.sessions:
             if record.domain == domain and record.handoff_slot:
                 record.key = ""
                 record.peer.send(RenewKey())

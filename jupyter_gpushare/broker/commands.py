@@ -21,13 +21,10 @@ from ..wire.snapshot import WAITING
 from . import validation
 from .access.permissions import Permission, Resource
 from .admin.enforcement import Enforcement
-from .admin.live_changes import LiveChanges
-from .admin.rules import RuleEngine
-from .grants.grants import Grants
 from .peer import Peer
-from .placement import DeviceFinder
-from .sessions import SessionRecord, Sessions
+from .sessions import SessionRecord
 from .snapshot.visibility import Visibility
+from .state import BrokerState
 
 
 class Commands:
@@ -35,52 +32,39 @@ class Commands:
     broker. Owns no state."""
 
     def __init__(
-        self,
-        placement: DeviceFinder,
-        host: _core.Host,
-        sessions: Sessions,
-        grants: Grants,
-        rules: RuleEngine,
-        enforcement: Enforcement,
-        visibility: Visibility,
-        changes: LiveChanges,
+        self, state: BrokerState, enforcement: Enforcement, visibility: Visibility
     ) -> None:
-        self._placement = placement
-        self._host = host
-        self._sessions = sessions
-        self._grants = grants
-        self._rules = rules
+        self._state = state
         self._enforcement = enforcement
         self._visibility = visibility
-        self._changes = changes
 
     def change(self, peer: Peer, message: Change, now: float) -> None:
-        session = self._sessions.of(peer).id if message.session is None else message.session
+        session = self._state.sessions.of(peer).id if message.session is None else message.session
         self._check_values(peer, session, message)
-        decision = self._host.change(
+        decision = self._state.host.change(
             now, session, weight=message.weight, priority=message.priority, paused=message.paused
         )
         is_own = peer.session == session
-        self._changes.note_session(self._sessions[session], message, is_own)
+        self._state.changes.note_session(self._state.sessions[session], message, is_own)
         self._done(peer, decision)
 
     def yield_turn(self, peer: Peer, message: Preempt, now: float) -> None:
         self._permitted(peer, Permission.CHANGE, message.session)
         with self._by_name(peer, message.session):
-            decision = self._host.preempt(now, message.session)
+            decision = self._state.host.preempt(now, message.session)
         self._done(peer, decision)
 
     def page_out(self, peer: Peer, message: Evict, now: float) -> None:
         self._permitted(peer, Permission.CHANGE, message.session)
         with self._by_name(peer, message.session):
-            decision = self._host.evict(now, message.session)
+            decision = self._state.host.evict(now, message.session)
         self._done(peer, decision)
 
     def cancel(self, peer: Peer, message: Cancel, now: float) -> None:
         """Ask the session to withdraw its request by itself, since it may have got the turn by a
         direct handoff meanwhile."""
         record = self._permitted(peer, Permission.CHANGE, message.session)
-        device_snapshot = self._host.snapshot(record.device, now)
+        device_snapshot = self._state.host.snapshot(record.device, now)
         turns = {
             state.id: state.turn for state in device_snapshot.sessions if state.state in WAITING
         }
@@ -91,25 +75,25 @@ class Commands:
         peer.send(Done())
 
     def set_policy(self, peer: Peer, message: SetPolicy, now: float) -> None:
-        self._rules.person(peer).check(Permission.CHOOSE_POLICY)
-        devices = self._placement.meant(message.device)
+        self._state.rules.person(peer).check(Permission.CHOOSE_POLICY)
+        devices = self._state.placement.meant(message.device)
         validation.check_running_lanes(message.running_lanes)
         if message.policy is not None:
             validation.check_policy(message.policy)
             for device in devices:  # before any change: a command that is refused changes nothing
-                self._rules.classes.check_none(device)
+                self._state.rules.classes.check_none(device)
         for device in devices:
             if message.policy is not None:
-                self._grants.enact(self._host.set_policy(now, device, message.policy))
+                self._state.grants.enact(self._state.host.set_policy(now, device, message.policy))
             if message.running_lanes is not None:
-                lanes = self._host.set_running_lanes(now, device, message.running_lanes)
-                self._grants.enact(lanes)
-            policy = None if message.policy is None else self._host.policy(device)
-            self._changes.note_policy(device, policy, message.running_lanes)
+                lanes = self._state.host.set_running_lanes(now, device, message.running_lanes)
+                self._state.grants.enact(lanes)
+            policy = None if message.policy is None else self._state.host.policy(device)
+            self._state.changes.note_policy(device, policy, message.running_lanes)
         peer.send(Done())
 
     def set_class(self, peer: Peer, message: ClassMode, now: float) -> None:
-        self._enforcement.set_class(peer, message, self._placement.meant(message.device), now)
+        self._enforcement.set_class(peer, message, self._state.placement.meant(message.device), now)
         peer.send(Done())
 
     @contextlib.contextmanager
@@ -124,7 +108,7 @@ class Commands:
 
     def _done(self, peer: Peer, decision: _core.Decision) -> None:
         peer.send(Done())
-        self._grants.enact(decision)
+        self._state.grants.enact(decision)
 
     def _check_values(self, peer: Peer, session: str, message: Change) -> None:
         validation.check_values(message.weight, message.priority)
@@ -137,9 +121,9 @@ class Commands:
     def _permitted(self, peer: Peer, permission: Permission, session: str) -> SessionRecord:
         """Return the session if the user has the permission. Raises UnknownSession or
         NotPermitted."""
-        record = self._sessions.get(session)
+        record = self._state.sessions.get(session)
         if record is None:
             raise UnknownSession(f"no session has the id {session}")
         resource = Resource(record.peer.user, record.group)
-        self._rules.person(peer).check(permission, resource)
+        self._state.rules.person(peer).check(permission, resource)
         return record

@@ -8,12 +8,10 @@ from ..wire.messages import Demand, Done, Error, Keep, Notice, Report
 from . import validation
 from .admin import quotas
 from .admin.enforcement import Enforcement
-from .admin.rules import RuleEngine
-from .grants.grants import Grants
 from .peer import Peer
-from .placement import DeviceFinder
-from .sessions import SessionRecord, Sessions
+from .sessions import SessionRecord
 from .snapshot import views
+from .state import BrokerState
 
 ABOVE_QUOTA = (
     "this notebook waits, since {refusal}. It goes on as soon as that is allowed: turn off sharing"
@@ -29,32 +27,20 @@ OUTGROWN = (
 class Demands:
     """Checks the demands of open sessions. Owns no state: the answers are in the records."""
 
-    def __init__(
-        self,
-        placement: DeviceFinder,
-        host: _core.Host,
-        sessions: Sessions,
-        grants: Grants,
-        rules: RuleEngine,
-        enforcement: Enforcement,
-    ) -> None:
-        self._placement = placement
-        self._host = host
-        self._sessions = sessions
-        self._grants = grants
-        self._rules = rules
+    def __init__(self, state: BrokerState, enforcement: Enforcement) -> None:
+        self._state = state
         self._enforcement = enforcement
 
     def report(self, peer: Peer, message: Report, now: float) -> None:
-        record = self._sessions.of(peer)
+        record = self._state.sessions.of(peer)
         validation.check_report(message)
         record.curve = message.curve or record.curve
         record.finish.report(now, message.iterations)
-        why = self._rules.excess(record, message.demand)
+        why = self._state.rules.excess(record, message.demand)
         refusal: DoesNotFit | None = quotas.refusal(why) if why else None
         demand = self._counted(record, message.demand, refusal)
         try:
-            decision = self._host.report(
+            decision = self._state.host.report(
                 now, record.id, message.iterations, demand, message.remaining_iterations
             )
         except OverflowError as error:
@@ -63,23 +49,23 @@ class Demands:
                 self._outgrew(record, message, now)
         else:
             record.has_fitted |= refusal is None and message.iterations > 0
-            self._grants.enact(decision)
+            self._state.grants.enact(decision)
         was_allowed = record.above_quota is None
         self.answer(record, message.demand, refusal)
         if was_allowed != (record.above_quota is None):
             self._enforcement.follow(now)
 
     def keep(self, peer: Peer, message: Keep, now: float) -> None:
-        record = self._sessions.of(peer)
+        record = self._state.sessions.of(peer)
         validation.check_demand(message.demand)
-        self._rules.check_memory(record, message.demand)
-        if not self._host.may_keep(record.id, message.demand.persistent_bytes):
-            free = min(self._host.free(device) for device in record.devices)
+        self._state.rules.check_memory(record, message.demand)
+        if not self._state.host.may_keep(record.id, message.demand.persistent_bytes):
+            free = min(self._state.host.free(device) for device in record.devices)
             raise NoRoom(f"the device has {free} bytes free, which is too little")
-        decision = self._host.report(now, record.id, 0, views.demand(message.demand), None)
+        decision = self._state.host.report(now, record.id, 0, views.demand(message.demand), None)
         record.allowed = message.demand
         peer.send(Done())
-        self._grants.enact(decision)
+        self._state.grants.enact(decision)
 
     def answer(self, record: SessionRecord, demand: Demand, refusal: DoesNotFit | None) -> None:
         """Send a refusal once until the session asks for a turn again, however often it reports. A
@@ -101,9 +87,11 @@ class Demands:
 
     def _outgrew(self, record: SessionRecord, message: Report, now: float) -> None:
         """The session runs and needs more than the whole device: it waits for all of it."""
-        demand = views.demand(self._placement.whole_device(record.devices, message.demand))
+        demand = views.demand(self._state.placement.whole_device(record.devices, message.demand))
         remaining = message.remaining_iterations
-        self._grants.enact(self._host.report(now, record.id, message.iterations, demand, remaining))
+        self._state.grants.enact(
+            self._state.host.report(now, record.id, message.iterations, demand, remaining)
+        )
 
     def _counted(
         self, record: SessionRecord, demand: Demand, refusal: DoesNotFit | None

@@ -82,6 +82,7 @@ from .sessions import Sessions
 from .snapshot.builder import SnapshotBuilder
 from .snapshot.publisher import Publisher
 from .snapshot.visibility import ALL_SEEING, Visibility
+from .state import BrokerState
 from .turns import Turns
 
 WAIT_INTERVAL_SECONDS = 0.5
@@ -140,34 +141,24 @@ class Service:
         file = rulebook or RulebookFile(settings.rulebook)
         placement = DeviceFinder(by_name, self._host, self.sessions, self._unmanaged)
         self._rules = RuleEngine(file, self.accounts, self.sessions, placement.capacity)
-        idle = IdleCulling(self.sessions)
-        self._enforcement = Enforcement(
-            self._devices,
-            self._host,
-            self.sessions,
-            self._grants,
-            self._rules,
-            idle,
-            self.changes,
-            clock,
-        )
-        parts = (placement, self._host, self.sessions, self._grants, self._rules)
-        demands = Demands(*parts, self._enforcement)
-        self._admission = Admission(*parts, demands, self._meter, self._enforcement, self.changes)
         self._visibility = Visibility(self._rules, self.sessions)
-        commands = Commands(*parts, self._enforcement, self._visibility, self.changes)
-        turns = Turns(self._host, self.sessions, self._grants, self._rooms)
-        self._builder = SnapshotBuilder(
+        state = BrokerState(
             self._devices,
             self._host,
             self.sessions,
             self._grants,
+            placement,
             self._rules,
-            idle,
-            self._enforcement,
+            IdleCulling(self.sessions),
             self.accounts,
-            started,
+            self.changes,
         )
+        self._enforcement = Enforcement(state, clock)
+        demands = Demands(state, self._enforcement)
+        self._admission = Admission(state, demands, self._meter, self._enforcement)
+        commands = Commands(state, self._enforcement, self._visibility)
+        turns = Turns(state, self._rooms)
+        self._builder = SnapshotBuilder(state, self._enforcement, started)
         self._publisher = Publisher(self.sessions, self._rules, self._visibility, self._builder)
         self._handlers = self._dispatch_table(demands, commands, turns)
         self._next_count = 0.0

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 
-from .. import _core
 from ..wire.messages import Busy, Finish, PagedOut, Request, StaysIn
 from . import validation
-from .grants.grants import Grants
 from .grants.rooms import Rooms
 from .peer import Peer
-from .sessions import SessionRecord, Sessions
+from .sessions import SessionRecord
 from .snapshot import views
+from .state import BrokerState
 
 log = logging.getLogger("jupyter_gpushare.broker")
 
@@ -19,27 +18,25 @@ log = logging.getLogger("jupyter_gpushare.broker")
 class Turns:
     """Passes these messages to the scheduler. Owns no state: `grants` has the turns."""
 
-    def __init__(self, host: _core.Host, sessions: Sessions, grants: Grants, rooms: Rooms) -> None:
-        self._host = host
+    def __init__(self, state: BrokerState, rooms: Rooms) -> None:
+        self._state = state
         self._rooms = rooms
-        self._sessions = sessions
-        self._grants = grants
 
     def request(self, peer: Peer, message: Request, now: float) -> None:
-        record = self._sessions.of(peer)
+        record = self._state.sessions.of(peer)
         validation.check_turn(message.turn)
         record.is_refused = False
-        self._grants.end_up_to(record, message.turn - 1)
+        self._state.grants.end_up_to(record, message.turn - 1)
         self._rooms.tell_newcomer(record.id, now)
-        self._grants.enact(self._host.request(now, record.id, message.turn))
+        self._state.grants.enact(self._state.host.request(now, record.id, message.turn))
 
     def finish(self, peer: Peer, message: Finish, now: float) -> None:
-        record = self._sessions.of(peer)
+        record = self._state.sessions.of(peer)
         validation.check_turn(message.turn)
         if all(told.turn != message.turn for told in record.told):
             self._has_withdrawn(record)
-        self._grants.end_up_to(record, message.turn)
-        self._grants.enact(self._host.finish(now, record.id, message.turn))
+        self._state.grants.end_up_to(record, message.turn)
+        self._state.grants.enact(self._state.host.finish(now, record.id, message.turn))
 
     def _has_withdrawn(self, record: SessionRecord) -> None:
         """The session waits no longer. Its user may free memory now, and only an iteration measures
@@ -48,17 +45,17 @@ class Turns:
         record.is_outgrown = False
 
     def busy(self, peer: Peer, message: Busy, now: float) -> None:
-        record = self._sessions.of(peer)
+        record = self._state.sessions.of(peer)
         record.finish.forget()
-        self._grants.enact(self._host.set_busy(now, record.id, message.busy))
+        self._state.grants.enact(self._state.host.set_busy(now, record.id, message.busy))
 
     def paged_out(self, peer: Peer, message: PagedOut, now: float) -> None:
-        record = self._sessions.of(peer)
+        record = self._state.sessions.of(peer)
         if message.page_ins in (None, peer.page_ins):  # else it is to page in again
-            self._grants.enact(self._host.paged_out(now, record.id, message.bytes))
+            self._state.grants.enact(self._state.host.paged_out(now, record.id, message.bytes))
 
     def stays_in(self, peer: Peer, message: StaysIn, now: float) -> None:
-        record = self._sessions.of(peer)
+        record = self._state.sessions.of(peer)
         reason = views.printable(message.reason)
         log.warning("process %d is not paged out: %s", peer.pid, reason)
-        self._grants.enact(self._host.page_out_failed(now, record.id, reason))
+        self._state.grants.enact(self._state.host.page_out_failed(now, record.id, reason))

@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
-from ... import _core
 from ...wire.messages import ClassMode, GiveBack, Notice, Rest
-from ..grants.grants import Grants
 from ..peer import Peer
-from ..sessions import SessionRecord, Sessions
-from .idle import Due, IdleCulling
-from .live_changes import LiveChanges
+from ..sessions import SessionRecord
+from ..state import BrokerState
+from .idle import Due
 from .reservations import CLASS_POLICY
-from .rules import Directives, RuleEngine
+from .rules import Directives
 
 RULES_SECONDS = 0.25  # between two evaluations of the rules
 STEPS: dict[str, type[GiveBack] | type[Rest]] = {"caches": GiveBack, "release": Rest}
@@ -23,27 +21,11 @@ class Enforcement:
     """Owns the directives that are in force, by device, and the plans that all may see. `clock`
     returns Unix time, which rules of hours and days follow."""
 
-    def __init__(
-        self,
-        devices: Sequence[str],
-        host: _core.Host,
-        sessions: Sessions,
-        grants: Grants,
-        rules: RuleEngine,
-        idle: IdleCulling,
-        changes: LiveChanges,
-        clock: Callable[[], float],
-    ) -> None:
-        self._devices = devices
-        self._host = host
-        self._sessions = sessions
-        self._grants = grants
-        self._rules = rules
-        self._idle = idle
-        self._changes = changes
+    def __init__(self, state: BrokerState, clock: Callable[[], float]) -> None:
+        self._state = state
         self._clock = clock
         self._directives: dict[str, Directives] = {}
-        self.plans = rules.plans(clock())
+        self.plans = state.rules.plans(clock())
         self._due = 0.0
 
     # --- the admin's rules -------------------------------------------------------------------
@@ -60,17 +42,20 @@ class Enforcement:
         """Throttle the sessions that the rules throttle now, and set the weights of the others,
         where that has changed."""
         self._due = now + RULES_SECONDS
-        if not (self._rules.has_rules or self._directives):
+        if not (self._state.rules.has_rules or self._directives):
             return
         unix = self._clock()
-        if expired := self._rules.classes.expire(self._rules.rules, unix):
+        if expired := self._state.rules.classes.expire(self._state.rules.rules, unix):
             self._set_policies(expired, now)
-            self._changes.note_classes(self._rules.classes.all)
-        if (plans := self._rules.plans(unix)) != self.plans:
+            self._state.changes.note_classes(self._state.rules.classes.all)
+        if (plans := self._state.rules.plans(unix)) != self.plans:
             self.plans = plans
-            self._sessions.note_change()
-        states = {device: self._host.snapshot(device, now).sessions for device in self._devices}
-        for device, directives in self._rules.directives(states, unix).items():
+            self._state.sessions.note_change()
+        states = {
+            device: self._state.host.snapshot(device, now).sessions
+            for device in self._state.devices
+        }
+        for device, directives in self._state.rules.directives(states, unix).items():
             self._give(device, directives, now)
 
     def forget(self, record: SessionRecord) -> None:
@@ -86,62 +71,71 @@ class Enforcement:
         self._directives[device] = directives
         groups, users = directives.groups, directives.users
         if before is None or (before.groups, before.users) != (groups, users):
-            self._grants.enact(self._host.set_shares(now, device, groups, users))
+            self._state.grants.enact(self._state.host.set_shares(now, device, groups, users))
         if before is None or before.throttled != directives.throttled:
-            self._grants.enact(self._host.throttle(now, device, directives.throttled))
+            self._state.grants.enact(self._state.host.throttle(now, device, directives.throttled))
 
     # --- the broker before -------------------------------------------------------------------
 
     def resume(self) -> None:
         """Set what was set for devices under the broker before, while no session is open."""
-        changes, classes, groups = self._changes, self._rules.classes, self._rules.rules.groups
-        for device in self._devices:
+        changes, classes, groups = (
+            self._state.changes,
+            self._state.rules.classes,
+            self._state.rules.rules.groups,
+        )
+        for device in self._state.devices:
             if (policy := changes.policies.get(device)) is not None:
-                self._host.set_policy(0.0, device, policy)
+                self._state.host.set_policy(0.0, device, policy)
             if (lanes := changes.running_lanes.get(device)) is not None:
-                self._host.set_running_lanes(0.0, device, lanes)
+                self._state.host.set_running_lanes(0.0, device, lanes)
             if (one := changes.classes.get(device)) is not None and one.group in groups:
-                classes.resume(device, one._replace(policy=self._host.policy(device)))
-                self._host.set_policy(0.0, device, CLASS_POLICY)
+                classes.resume(device, one._replace(policy=self._state.host.policy(device)))
+                self._state.host.set_policy(0.0, device, CLASS_POLICY)
 
     # --- classes -----------------------------------------------------------------------------
 
     def set_class(self, peer: Peer, message: ClassMode, devices: Sequence[str], now: float) -> None:
         """Begin or end a class. Raises NotPermitted or InvalidValue."""
-        person = self._rules.person(peer)
+        person = self._state.rules.person(peer)
         if message.on:
-            before = {device: self._host.policy(device) for device in devices}
-            self._rules.begin_class(person, message, before, self._clock())
+            before = {device: self._state.host.policy(device) for device in devices}
+            self._state.rules.begin_class(person, message, before, self._clock())
             self._set_policies(dict.fromkeys(devices, CLASS_POLICY), now)
         else:
-            self._set_policies(self._rules.end_class(person, message, devices), now)
-        self._changes.note_classes(self._rules.classes.all)
+            self._set_policies(self._state.rules.end_class(person, message, devices), now)
+        self._state.changes.note_classes(self._state.rules.classes.all)
         self.follow(now)
 
     def _set_policies(self, policies: Mapping[str, str], now: float) -> None:
         for device, policy in policies.items():
-            self._grants.enact(self._host.set_policy(now, device, policy))
+            self._state.grants.enact(self._state.host.set_policy(now, device, policy))
 
     # --- idle and overdue sessions -----------------------------------------------------------
 
     def escalate(self, now: float) -> None:
         """Take the steps that are due for sessions that are idle or overdue."""
-        device_snapshots = [self._host.snapshot(device, now) for device in self._devices]
+        device_snapshots = [
+            self._state.host.snapshot(device, now) for device in self._state.devices
+        ]
         states = [
             state for device_snapshot in device_snapshots for state in device_snapshot.sessions
         ]
-        for due in list(self._idle.follow(now, states, self._rules.rules)):
+        for due in list(self._state.idle.follow(now, states, self._state.rules.rules)):
             self._take(due, now)
 
     def _take(self, due: Due, now: float) -> None:
-        self._sessions.note_change()
-        known, record = self._sessions.known(due.session), self._sessions.get(due.session)
+        self._state.sessions.note_change()
+        known, record = (
+            self._state.sessions.known(due.session),
+            self._state.sessions.get(due.session),
+        )
         if due.sentence and known is not None:
             known.peer.send(Notice(due.sentence))
         if record is None:
             return  # the Jupyter server does what is left to do to a session that rests
         if due.step.name == "page_out":
             with contextlib.suppress(ValueError):  # it is paged out already, or cannot be
-                self._grants.enact(self._host.evict(now, due.session))
+                self._state.grants.enact(self._state.host.evict(now, due.session))
         elif (asks := STEPS.get(due.step.name)) is not None:
             record.peer.send(asks())

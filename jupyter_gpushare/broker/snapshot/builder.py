@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 from ... import _core
 from ..._version import __version__
 from ...reasons import causes
 from ...wire.messages import PROTOCOL
 from ...wire.snapshot import BrokerView, DeviceView, PolicyView, Snapshot
-from ..accounting.accounts import AccountBook
 from ..admin.enforcement import Enforcement
-from ..admin.idle import IdleCulling
-from ..admin.rules import RuleEngine
-from ..grants.grants import Grants
-from ..sessions import Sessions
+from ..state import BrokerState
 from . import views
 from .history import History
 from .names import Namer
@@ -24,38 +19,22 @@ from .names import Namer
 class SnapshotBuilder:
     """Owns the history of turns on each device; the rest of a Snapshot is read from its owners."""
 
-    def __init__(
-        self,
-        devices: Sequence[str],
-        host: _core.Host,
-        sessions: Sessions,
-        grants: Grants,
-        rules: RuleEngine,
-        idle: IdleCulling,
-        enforcement: Enforcement,
-        accounts: AccountBook,
-        started: float,
-    ) -> None:
+    def __init__(self, state: BrokerState, enforcement: Enforcement, started: float) -> None:
         """`started` is the Unix time at which the broker began."""
-        self._host = host
-        self._sessions = sessions
-        self._grants = grants
-        self._rules = rules
-        self._idle = idle
+        self._state = state
         self._enforcement = enforcement
-        self._accounts = accounts
         self._started = started
-        self._histories = {device: History() for device in devices}
+        self._histories = {device: History() for device in state.devices}
 
     def follow(self, now: float) -> None:
         """Note the turns that sessions have now. It has to be called after each event."""
         for device, history in self._histories.items():
-            holders = self._grants.holders(device)
+            holders = self._state.grants.holders(device)
             history.follow(now, {one.id: (one.peer.user, lane) for one, lane in holders})
 
     def build(self, now: float, namer: Namer) -> Snapshot:
         """Build a Snapshot with the names that `namer` returns, and with all causes."""
-        device_snapshots = {name: self._host.snapshot(name, now) for name in self._histories}
+        device_snapshots = {name: self._state.host.snapshot(name, now) for name in self._histories}
         states = [
             state
             for device_snapshot in device_snapshots.values()
@@ -64,17 +43,21 @@ class SnapshotBuilder:
         return Snapshot(
             version=__version__,
             broker=BrokerView(
-                os.getpid(), PROTOCOL, self._started, self._accounts.trouble, self._host.recovering
+                os.getpid(),
+                PROTOCOL,
+                self._started,
+                self._state.accounts.trouble,
+                self._state.host.recovering,
             ),
-            policy=self._host.policy(next(iter(self._histories))),
+            policy=self._state.host.policy(next(iter(self._histories))),
             policies=[PolicyView(name, text) for name, text in _core.policies()],
-            sequence=self._sessions.sequence,
+            sequence=self._state.sessions.sequence,
             devices=[self._device(*each, now, namer) for each in device_snapshots.items()],
-            interventions=self._idle.interventions(now),
-            groups=self._rules.groups(),
+            interventions=self._state.idle.interventions(now),
+            groups=self._state.rules.groups(),
             classes=self._enforcement.plans.classes,
             reservations=self._enforcement.plans.reservations,
-            rulebook_error=self._rules.error,
+            rulebook_error=self._state.rules.error,
             causes=causes(reason for state in states for reason in state.why),
         )
 
@@ -85,10 +68,10 @@ class SnapshotBuilder:
         return views.device_view(
             name,
             device_snapshot,
-            self._sessions,
+            self._state.sessions,
             history.turns(now),
             history.users(now),
             namer,
-            self._idle,
+            self._state.idle,
             now,
         )
