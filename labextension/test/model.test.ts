@@ -1,6 +1,10 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { isSnapshot } from '../src/state/format';
-import { FIRST_RETRY_MS, GpuShareModel, LAST_RETRY_MS } from '../src/state/model';
+import {
+  FIRST_RETRY_MS,
+  GpuShareModel,
+  LAST_RETRY_MS
+} from '../src/state/model';
 import { running, snapshot, viewer } from './states';
 
 /** A socket whose other end is the test. */

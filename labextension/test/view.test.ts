@@ -1,6 +1,11 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { aged } from '../src/state/aging';
-import { DISCONNECTED, english, inThreeWords, State } from '../src/state/format';
+import {
+  DISCONNECTED,
+  english,
+  inThreeWords,
+  State
+} from '../src/state/format';
 import { IActions } from '../src/view/view_model';
 import { ISessionView, IViewer } from '../src/state/snapshot';
 import { GpuShareView } from '../src/view/view';
@@ -109,7 +114,11 @@ describe('quick turns', () => {
     snapshotOf(
       device(
         [
-          session({ ...running, state, position: state === 'waiting' ? 1 : null }),
+          session({
+            ...running,
+            state,
+            position: state === 'waiting' ? 1 : null
+          }),
           state === 'waiting'
             ? session({ ...waiting, state: 'running', position: null })
             : waiting
@@ -137,7 +146,12 @@ describe('quick turns', () => {
 
   it('go on while one of those that take them loads a batch', () => {
     const groups = (ended: number, busy: boolean) => {
-      const loading = session({ ...waiting, state: 'idle', position: null, busy });
+      const loading = session({
+        ...waiting,
+        state: 'idle',
+        position: null,
+        busy
+      });
       const turns = [
         turn({ began: 1, ended: null, held: 0.4 }),
         turn({ session: 'b', began: ended + 1, ended, held: 0.4 })

@@ -4,7 +4,13 @@ import { LabIcon } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
-import { inThreeWords, ITranslate, Notebook, stateOf, summary } from '../state/format';
+import {
+  inThreeWords,
+  ITranslate,
+  Notebook,
+  stateOf,
+  summary
+} from '../state/format';
 import { FrontNotebook } from './front';
 import { JobsModel } from './jobs_model';
 import { GpuShareModel } from '../state/model';

@@ -47,7 +47,9 @@ export function waits(session: ISessionView): boolean {
 export function inOrder(sessions: ISessionView[]): ISessionView[] {
   return [...sessions].sort(
     (a, b) =>
-      rank(a) - rank(b) || (a.position ?? 0) - (b.position ?? 0) || compareNames(a, b)
+      rank(a) - rank(b) ||
+      (a.position ?? 0) - (b.position ?? 0) ||
+      compareNames(a, b)
   );
 }
 

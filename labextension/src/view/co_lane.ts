@@ -5,7 +5,12 @@
 
 import { div, h, INode } from './dom';
 import { bytes, stem } from '../state/format';
-import { ICurve, IDeviceView, ILaneView, ISessionView } from '../state/snapshot';
+import {
+  ICurve,
+  IDeviceView,
+  ILaneView,
+  ISessionView
+} from '../state/snapshot';
 import { IViewModel } from './view_model';
 
 const HIGH = 100; // units of the picture, for the whole lane

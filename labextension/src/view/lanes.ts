@@ -5,10 +5,23 @@
 
 import { coLane } from './co_lane';
 import { div, h, INode } from './dom';
-import { atOnce, bytes, clock, gang, QUICK_SIGN, sign, stem } from '../state/format';
+import {
+  atOnce,
+  bytes,
+  clock,
+  gang,
+  QUICK_SIGN,
+  sign,
+  stem
+} from '../state/format';
 import { arranged, byName, runs, takers, waits } from '../state/queue';
 import { IViewModel } from './view_model';
-import { IDeviceView, ILaneView, ISessionView, ITurnView } from '../state/snapshot';
+import {
+  IDeviceView,
+  ILaneView,
+  ISessionView,
+  ITurnView
+} from '../state/snapshot';
 
 export const SHOWN_SECONDS = 60;
 const ROWS = 6;
