@@ -61,5 +61,5 @@ def test_the_types_of_the_front_end_are_those_of_the_protocol() -> None:
 def test_the_build_sees_every_change_of_a_source() -> None:
     build = runpy.run_path(str(ROOT / "labextension" / "build.py"))
     names = {path.relative_to(build["HERE"]).as_posix() for path in build["sources"]()}
-    assert {"package.json", "yarn.lock", "src/view.ts", "style/base.css"} <= names
+    assert {"package.json", "yarn.lock", "src/view/view.ts", "style/base.css"} <= names
     assert build["digest"]() == build["digest"]()
