@@ -16,11 +16,11 @@ from pathlib import Path
 
 import msgspec
 import psutil
-from broker.many_sessions import Notebook, work
 from measure import Figure, broker, percentile, publish
 from playwright.sync_api import sync_playwright
 
 import jupyter_gpushare
+from broker.many_sessions import Notebook, work
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Watch

@@ -11,9 +11,9 @@ from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
-from evidence.document import Section, table
 from measure import broker
 
+from evidence.document import Section, table
 from jupyter_gpushare._core import Cell, Demand, Job
 from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.settings import Settings, load

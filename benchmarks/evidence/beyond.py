@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from evidence import document, salus
 from evidence.document import Section, picture, spread, table
-
 from jupyter_gpushare import _core_testing
 from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Rules
 from jupyter_gpushare.simulator import plots

@@ -46,7 +46,6 @@ from evidence.contest.ways import (
     Way,
 )
 from evidence.document import Section, headlines, picture, table
-
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.simulator import plots
 from jupyter_gpushare.simulator.simulate import percentile

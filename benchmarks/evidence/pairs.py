@@ -6,7 +6,6 @@ import random
 from concurrent.futures import Executor
 
 from evidence.document import Section, spread, table
-
 from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Rules
 from jupyter_gpushare.simulator.simulate import run
 from jupyter_gpushare.simulator.workload import Workload

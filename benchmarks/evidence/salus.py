@@ -22,7 +22,6 @@ from evidence.document import (
     spread,
     table,
 )
-
 from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Rules, SessionSpec
 from jupyter_gpushare._core_testing import LaneAllocator, Scheduler
 from jupyter_gpushare.simulator import plots, workload

@@ -6,7 +6,6 @@ import time
 from concurrent.futures import Executor
 
 from evidence.document import Section, table
-
 from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Rules, Simulation
 
 GB = 10**9

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from evidence import salus
 from evidence.document import Section, spread, table
-
 from jupyter_gpushare.simulator.simulate import run
 from jupyter_gpushare.simulator.workload import Workload, squeezable
 

@@ -15,7 +15,6 @@ from functools import partial
 
 from evidence import document
 from evidence.document import NOTES, Published, Section, beside, spread, table
-
 from jupyter_gpushare._core import Gang, GangRules
 from jupyter_gpushare._core_testing import GangSimulation
 

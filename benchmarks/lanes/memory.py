@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import cycle, islice
 
-from lanes.needs import Needs, anonymous_bytes, needs
 from measure import Figure, broker, publish
 from training import Trainer, trainers
 
 from jupyter_gpushare.settings import Settings
+from lanes.needs import Needs, anonymous_bytes, needs
 
 MODELS = ("large_cnn", "large_transformer")
 COUNTS = (1, 2, 4, 8)

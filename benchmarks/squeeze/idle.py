@@ -15,9 +15,10 @@ from collections.abc import Callable
 
 import torch
 from measure import Figure, publish
+from torch import nn
+
 from squeeze.costs import Way
 from squeeze.networks import Classifier, Training, vectors
-from torch import nn
 
 PAIRS = 301
 MOST = 1.02

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 
 from measure import Figure, broker, publish
 from training import Trainer, trainers
-from turns.total import together
 
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import SetPolicy
+from turns.total import together
 
 PAIRS = {"half_idle": ("half_idle", False), "busy": ("busy", False), "spinning": ("busy", True)}
 LANES = {"auto": 0, "one": 1, "two": 2}
