@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
+from process import command
+
 from jupyter_gpushare.settings import Settings, as_environment
 
 MODEL = "perceptron"  # about 10 ms an iteration
@@ -35,12 +37,11 @@ class Trainer:
         spins: bool = False,
         program: Sequence[str] = (),
     ) -> None:
-        this = [__file__, name, model] + ["--stock"] * (settings is None)
-        command = [sys.executable, *(program or this)]
+        this = ["training", name, model] + ["--stock"] * (settings is None)
         ours = {} if settings is None else as_environment(settings)
         waits = {} if spins else {"OMP_WAIT_POLICY": "PASSIVE"}
         self._process = subprocess.Popen(
-            command,
+            command(*(program or this)),
             env={**os.environ, **ours, **waits},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

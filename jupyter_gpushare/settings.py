@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from . import _core
 
 PREFIX = "JUPYTER_GPUSHARE_"
+Engine = Literal["local", "slurm", "ray"]
+ENGINES: tuple[str, ...] = get_args(Engine)
 Positive = Meta(gt=0)
 NotNegative = Meta(ge=0)
 
@@ -256,7 +258,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ""
     cluster_engine: Annotated[
-        Literal["local", "slurm", "ray"],
+        Engine,
         Meta(
             description="what starts jobs: this machine, the Slurm that it belongs to, or a Ray"
             " cluster"

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from measure import broker
+from process import command
 
 from evidence.document import Section, table
 from jupyter_gpushare._core import Cell, Demand, Job
@@ -69,7 +70,10 @@ def train(session: Session, iterations: int) -> None:
 def process(settings: Settings, notebook: Notebook) -> Iterator[subprocess.Popen[str]]:
     words = [settings.socket, notebook.name, str(notebook.iterations)]
     with subprocess.Popen(
-        [sys.executable, __file__, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command("evidence.agreement", *words),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as started:
         assert started.stdout is not None
         started.stdout.readline()

@@ -10,13 +10,13 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
+
+from process import command
 
 from evidence import document
 from evidence.contest.contest import (
@@ -67,12 +67,15 @@ class Contest(NamedTuple):
 
 def held() -> Contest:
     """Run in a process of its own, which imports PyTorch, and forks."""
-    command = [sys.executable, str(Path(__file__).with_name("contest") / "contest.py")]
     # Idle threads sleep; by default they spin and take the cores of others, which would be hardest
     # on processes that compute at the same time.
     surroundings = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
     done = subprocess.run(
-        command, env=surroundings, stdout=subprocess.PIPE, text=True, check=True
+        command("evidence.contest.contest"),
+        env=surroundings,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     ).stdout.splitlines()
     return Contest(json.loads(done[0]), [_run(*json.loads(line)) for line in done[1:]])
 

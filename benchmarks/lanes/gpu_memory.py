@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from measure import Figure, broker, publish
+from process import command
 
 from jupyter_gpushare.settings import Settings, as_environment
 from jupyter_gpushare.wire.client import Client
@@ -114,7 +115,7 @@ class Training:
     """A process of `child`."""
 
     def __init__(self, model: str, is_shared: bool, environment: dict[str, str]) -> None:
-        words = [sys.executable, __file__, model, str(int(is_shared))]
+        words = command("lanes.gpu_memory", model, str(int(is_shared)))
         self._process = subprocess.Popen(
             words,
             env=environment,

@@ -16,6 +16,8 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+from process import command
+
 ITERATIONS = 5  # in the first few the optimiser and the libraries allocate what they retain
 
 
@@ -36,7 +38,7 @@ def anonymous_bytes(pid: int | str) -> int:
 def needs(model: str) -> Needs:
     """Measure one of the models."""
     run = subprocess.run(
-        [sys.executable, __file__, model], stdout=subprocess.PIPE, text=True, check=True
+        command("lanes.needs", model), stdout=subprocess.PIPE, text=True, check=True
     )
     return Needs(*json.loads(run.stdout))
 

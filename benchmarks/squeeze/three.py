@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 from measure import Figure, broker, publish
+from process import command
 
 import jupyter_gpushare as gpushare
 from jupyter_gpushare.client.torch.memory import TorchMemory
@@ -100,7 +101,7 @@ class Run(NamedTuple):
 
 def started(settings: Settings, iterations: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, __file__, "train", str(iterations)],
+        command("squeeze.three", "train", str(iterations)),
         env={**os.environ, **as_environment(settings), "OMP_NUM_THREADS": "1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

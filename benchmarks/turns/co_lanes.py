@@ -77,7 +77,7 @@ class Running:
         self._paces = [read(trace)[-1].seconds for trace in traces]
         self._trainers = []
         for side, trace in enumerate(traces):
-            program = (replayed.__file__, f"notebook-{side}", str(trace), str(folder), str(side))
+            program = ("turns.replayed", f"notebook-{side}", str(trace), str(folder), str(side))
             self._trainers.append(Trainer(settings, "", program=program))
             stops.callback(self._trainers[-1].stop)
         for trainer in self._trainers:

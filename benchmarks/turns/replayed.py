@@ -4,8 +4,8 @@ The repetition has the tensors of that iteration, whose pages are written and re
 sleeps for as long as the training computed. So two of them show what two trainings get done on a
 device that has more to give than one of them takes, whatever else this machine does.
 
-    replayed.py MODEL FILE             record an iteration of squeeze_networks.py
-    replayed.py NAME FILE BOARD SIDE   repeat it, sharing on, for the seconds that each line says
+    turns.replayed MODEL FILE             record an iteration of a model of squeeze.networks
+    turns.replayed NAME FILE BOARD SIDE   repeat it, sharing on, for the seconds that each line says
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from process import command
 
 SMALLEST = 64 << 10  # bytes of the smallest block that goes to a lane
 PAGE = 4096
@@ -45,7 +46,7 @@ class Step(NamedTuple):
 
 
 def record(model: str, to: Path) -> list[Step]:
-    subprocess.run([sys.executable, __file__, model, str(to)], check=True)
+    subprocess.run(command("turns.replayed", model, str(to)), check=True)
     return read(to)
 
 

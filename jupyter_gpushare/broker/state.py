@@ -15,7 +15,7 @@ from .sessions import Sessions
 
 
 class BrokerState(NamedTuple):
-    """`devices` are names, in the order of the host."""
+    """One of each part for the whole broker; `devices` are names, in the order of the host."""
 
     devices: list[str]
     host: _core.Host

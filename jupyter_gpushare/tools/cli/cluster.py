@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ...settings import descriptions
+from ...settings import ENGINES, descriptions
 from .connection import settings_of
 
 HELP = "run the service of jobs in the foreground; the first submit starts one by itself"
@@ -15,7 +15,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--engine",
         dest="cluster_engine",
         metavar="NAME",
-        help=f"local, slurm or ray: {descriptions()['cluster_engine']}",
+        help=f"{', '.join(ENGINES)}: {descriptions()['cluster_engine']}",
     )
     command.add_argument(
         "--nodes",
