@@ -94,7 +94,7 @@ class Run:
         if self.done:
             return "done"
         state = str(self.shown.get("state", "running"))
-        return f"waiting, position {self.shown['place']}" if state == "waiting" else state
+        return f"waiting, position {self.shown['position']}" if state == "waiting" else state
 
 
 class Phase:
