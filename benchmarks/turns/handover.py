@@ -5,12 +5,14 @@ context switch lasts from the end of the one's last iteration to the start of th
 the look at the socket that finds that the turn should be given away, and the direct handoff to the
 successor. The floor is a round trip of two messages of the same size without any broker.
 
-`ratio` is the promise: iterations of no length against a bare ping-pong, back to back. There the
-floor's two processes stay awake on one core. The figures `at_1_ms` have both in the rhythm of a
-short iteration: the process that has the turn, or the message, computes for HOLD_SECONDS before it
-passes it along. In those `at_cell_end` each turn ends after one iteration, before another session
-asks for it, so that it goes by way of the broker. All are measured in alternating blocks within
-the same two processes.
+`at_1_ms_ratio` is the promise: both sides in the rhythm of a short iteration, so the process that
+has the turn, or the message, computes for HOLD_SECONDS before it passes it along, and the other
+sleeps meanwhile. The figures without a prefix have iterations of no length against a bare
+ping-pong, back to back. Their ratio promises nothing: the floor's two processes hardly sleep, and
+the kernel puts them on one core or on two, which doubles the floor, while a context switch always
+wakes a process that has slept. In those `at_cell_end` each turn ends after one iteration, before
+another session asks for it, so that it goes by way of the broker. All are measured in alternating
+blocks within the same two processes.
 
 Meanwhile the cores are kept from sleeping, as for cyclictest: the floor's core never sleeps, while
 those of a context switch would, and the time to wake one, in a virtual machine a tenth of a
@@ -43,6 +45,7 @@ PER_BLOCK = 100
 TURN_SECONDS = 0.02  # at most, where the other has had all its turns
 WARM_UP = 10  # of each block: sockets, caches, the other process waking up
 MESSAGE = bytes(64)
+PROMISED = "at_1_ms_"  # the figures whose ratio is
 NO_SLEEP = "/dev/cpu_dma_latency"  # for root alone
 
 
@@ -110,6 +113,7 @@ def play(
     session = Session(settings, name=name)
     session.memory = Known()
     session.open()
+    session.cell_begins()
     floor: list[float] = []
     taken: list[list[tuple[float, float]]] = []
     for _ in range(BLOCKS):
@@ -164,7 +168,7 @@ def figures(prefix: str, floor: list[float], across: list[float]) -> list[Figure
         Figure(f"{prefix}p50_us", p50 * 1e6, "us"),
         Figure(f"{prefix}p99_us", percentile(across, 99) * 1e6, "us", target=2000),
         Figure(f"{prefix}floor_p50_us", floor_p50 * 1e6, "us"),
-        Figure(f"{prefix}ratio", p50 / floor_p50, target=None if prefix else 3),
+        Figure(f"{prefix}ratio", p50 / floor_p50, target=2 if prefix == PROMISED else None),
     ]
 
 
@@ -173,7 +177,7 @@ def main() -> int:
         with awake_cores():
             measured = {
                 "": measure(settings),
-                "at_1_ms_": measure(settings, hold=HOLD_SECONDS),
+                PROMISED: measure(settings, hold=HOLD_SECONDS),
                 "at_cell_end_": measure(settings, most=0.0),
             }
         measured["with_sleep_"] = measure(settings)
