@@ -3,7 +3,6 @@ completion."""
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +11,7 @@ from jupyter_gpushare.client.options import squeezing
 from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.refusals import nearest
 from jupyter_gpushare.wire.jobs import Gpus, gpus_in
-from jupyter_gpushare.wire.messages import MAX_NAME_LENGTH
+from jupyter_gpushare.wire.messages import MAX_NAME_LENGTH, MAX_WEIGHT, WEIGHTS
 
 if TYPE_CHECKING:
     from jupyter_gpushare.tables import Table
@@ -49,7 +48,7 @@ class Arguments(NamedTuple):
 
 def _weight(word: str) -> float:
     weight = float(word)
-    if not 0 < weight < math.inf:
+    if not 0 < weight <= MAX_WEIGHT:
         raise ValueError(word)
     return weight
 
@@ -99,7 +98,7 @@ SHARING = (
         "--weight",
         "W",
         _weight,
-        "a number above 0: a notebook of weight 2 gets twice the time of one of weight 1",
+        f"{WEIGHTS}: a notebook of weight 2 gets twice the time of one of weight 1",
     ),
     Option("--priority", "P", int, "a whole number: notebooks of a higher priority go first"),
     Option(
