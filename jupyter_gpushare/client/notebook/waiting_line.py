@@ -16,11 +16,10 @@ from contextlib import suppress
 
 from ...format import LABELS, NEXT_SECONDS, duration, plain
 from ...wire.messages import Wait
-from ..end_of_wait import told_seconds
+from ..end_of_wait import TOLD_SECONDS, told_seconds
 
 CLEAR = "\r\x1b[K"  # go to the first column and erase the line
 COUNTED_SECONDS = 0.05  # a shorter wait adds to the time, but not to "3 waits"
-TOLD_SECONDS = 0.5  # a cell that waited for less and had no line gets no summary
 STOP = "Interrupt the cell to stop waiting."
 RESUME = (
     "Resume in the panel, or `%gpushare pause --resume NAME` in another notebook, ends the pause."
