@@ -36,6 +36,7 @@ class Command(NamedTuple):
     options: tuple[Option, ...] = ()
     takes: str = ""  # what the one word that may follow stands for; empty: none may
     takes_phrase: bool = False  # that may be several words
+    needs_word: bool = False
 
 
 class Arguments(NamedTuple):
@@ -179,6 +180,16 @@ COMMANDS = {
             JOB,
         ),
         Command("jobs", "show your jobs, and what they wait for"),
+        Command(
+            "logs", "print what the job of this id has printed so far", (), "JOB", needs_word=True
+        ),
+        Command(
+            "cancel",
+            "end the job of this id, or take it out of the queue",
+            (),
+            "JOB",
+            needs_word=True,
+        ),
         Command("help", "show this text"),
     )
 }
@@ -218,8 +229,8 @@ def documentation() -> str:
 def usage(command: Command) -> str:
     """Return the usage, such as ``on [--device auto|host|cuda:N] ...``"""
     parts = [f"[{option.flag} {option.value}".strip() + "]" for option in command.options]
-    word = [f"[{command.takes}]"] if command.takes else []
-    return " ".join([command.name, *parts, *word])
+    word = command.takes if command.needs_word else f"[{command.takes}]"
+    return " ".join([command.name, *parts, *([word] if command.takes else [])])
 
 
 def commands_table() -> Table:
@@ -267,6 +278,10 @@ def _read_rest(command: Command, words: list[str]) -> Arguments:
             raise InvalidValue(
                 f"unexpected argument `{written}`. Usage: %gpushare {usage(command)}"
             )
+    if command.needs_word and word is None:
+        raise InvalidValue(
+            f"`%gpushare {command.name}` wants {command.takes}, to {command.sentence}"
+        )
     return Arguments(command, word, given)
 
 
