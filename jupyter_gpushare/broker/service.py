@@ -149,7 +149,7 @@ class Service:
             self._grants,
             placement,
             self._rules,
-            IdleCulling(self.sessions),
+            IdleCulling(self.sessions, settings.lease_seconds),
             self.accounts,
             self.changes,
         )

@@ -11,7 +11,9 @@ from ..errors import InvalidValue, NotPermitted
 from ..refusals import nearest
 from ..wire.messages import (
     KEY_LENGTH,
+    MAX_WEIGHT,
     SEALED,
+    WEIGHTS,
     Account,
     Demand,
     Open,
@@ -19,7 +21,6 @@ from ..wire.messages import (
     SqueezeOption,
     sealed,
 )
-from .admin.rulebook import MAX_WEIGHT
 
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 KEY = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}")
@@ -154,6 +155,6 @@ def check_span(message: Account) -> None:
 
 def check_values(weight: float | None, priority: int | None) -> None:
     if weight is not None and not 0 < weight <= MAX_WEIGHT:
-        raise InvalidValue(f"a weight is above 0 and at most {MAX_WEIGHT:g}, not {weight:g}")
+        raise InvalidValue(f"a weight is {WEIGHTS}, not {weight:g}")
     if priority is not None and not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
         raise InvalidValue(f"a priority is from -{MAX_PRIORITY} to {MAX_PRIORITY}, not {priority}")

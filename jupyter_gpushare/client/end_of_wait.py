@@ -1,8 +1,9 @@
 """The error of a wait that a user has ended is shown as one sentence, since nothing has failed.
 
-IPython shows only the sentence, by `_render_traceback_`; a script's traceback shows the user's
-lines and none of this library. An interrupt stays a plain KeyboardInterrupt: by that type the
-interpreter, and the program that started it, recognize an interrupt.
+IPython shows only the sentence, by `_render_traceback_`, unless the cell has computed before; then,
+and in a script, the traceback shows the user's lines and none of this library. An interrupt stays a
+plain KeyboardInterrupt: by that type the interpreter, and the program that started it, recognize an
+interrupt.
 """
 
 from __future__ import annotations
@@ -11,19 +12,30 @@ import contextlib
 import functools
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..errors import Cancelled
 from ..format import duration
 
 HIDDEN = (f"{Path(__file__).parent.parent}/", contextlib.__file__)
+TOLD_SECONDS = 0.5  # a shorter wait is not worth a word
+
+# In IPython: returns the lines of a traceback with these frames.
+LinesOf: TypeAlias = Callable[[BaseException | None, TracebackType | None], list[str]]
+lines_of: LinesOf | None = None
 
 
-def ended(error: BaseException, seconds: float) -> Cancelled | KeyboardInterrupt:
+def ended(
+    error: BaseException, seconds: float, has_computed: bool
+) -> Cancelled | KeyboardInterrupt:
     """Return the error to raise in place of `error`, an interrupt or Cancelled, which ended a wait
-    of `seconds` seconds: its text has this length."""
+    of `seconds` seconds. The interrupt of a cell that `has_computed` in earlier turns is one of
+    its training, whose place the user's lines in the traceback tell."""
+    if has_computed and not isinstance(error, Cancelled):
+        return _of_training(seconds)
     how_long = duration(seconds)
     if isinstance(error, Cancelled):
         told: Cancelled | KeyboardInterrupt = Cancelled(f"{error} after {how_long}")
@@ -34,8 +46,26 @@ def ended(error: BaseException, seconds: float) -> Cancelled | KeyboardInterrupt
     return told
 
 
+def _of_training(seconds: float) -> KeyboardInterrupt:
+    if seconds < TOLD_SECONDS:
+        told, seconds = KeyboardInterrupt("Interrupted"), 0.0
+    else:
+        told = KeyboardInterrupt(f"Interrupted, {duration(seconds)} into a wait for the device")
+    vars(told).update(waited_seconds=seconds)
+    if lines_of is not None:
+        vars(told).update(_render_traceback_=functools.partial(_of_user, lines_of))
+    return told
+
+
+def _of_user(lines_of: LinesOf) -> list[str]:
+    """Return the traceback of the error that IPython handles now, without our frames."""
+    _, error, frames = sys.exc_info()
+    return lines_of(error, _without_ours(frames))
+
+
 def told_seconds(error: BaseException | None) -> float | None:
-    """Return the seconds of the wait that this error ended; None for any other error."""
+    """Return the seconds that the text of this error tells of the wait that it ended; None for any
+    other error."""
     seconds: float | None = getattr(error, "waited_seconds", None)
     return seconds
 

@@ -30,5 +30,11 @@ def jobs(of: Iterable[JobView]) -> Table:
     return table_of("Jobs", JOB_COLUMNS, of)
 
 
+def cancelled(view: JobView) -> str:
+    """Return the answer to the request to cancel this job."""
+    over = "is over already: " if view.ended and view.state != "cancelled" else ""
+    return f"{view.id} {over}{view.sentence if view.ended else 'is cancelled'}"
+
+
 def nodes(of: Iterable[NodeView]) -> Table:
     return table_of("Nodes", NODE_COLUMNS, of)

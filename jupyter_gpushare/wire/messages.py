@@ -23,6 +23,8 @@ ALONE = -1  # the end of a lane that no other session uses at the same time
 KEY_LENGTH = 32  # hexadecimal digits of the key to a handoff slot
 SEALED = "s-"  # an id that only its secret opens begins so
 MAX_NAME_LENGTH = 200  # of a session's name; a broker cuts longer ones
+MAX_WEIGHT = 1000.0
+WEIGHTS = f"a number above 0 and at most {MAX_WEIGHT:g}"
 MAX_PARTS, MAX_SECONDS, MAX_BYTES = 64, 1e9, 1 << 62  # of a curve
 
 

@@ -3,7 +3,6 @@ completion."""
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +11,7 @@ from jupyter_gpushare.client.options import squeezing
 from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.refusals import nearest
 from jupyter_gpushare.wire.jobs import Gpus, gpus_in
-from jupyter_gpushare.wire.messages import MAX_NAME_LENGTH
+from jupyter_gpushare.wire.messages import MAX_NAME_LENGTH, MAX_WEIGHT, WEIGHTS
 
 if TYPE_CHECKING:
     from jupyter_gpushare.tables import Table
@@ -37,6 +36,7 @@ class Command(NamedTuple):
     options: tuple[Option, ...] = ()
     takes: str = ""  # what the one word that may follow stands for; empty: none may
     takes_phrase: bool = False  # that may be several words
+    needs_word: bool = False
 
 
 class Arguments(NamedTuple):
@@ -49,7 +49,7 @@ class Arguments(NamedTuple):
 
 def _weight(word: str) -> float:
     weight = float(word)
-    if not 0 < weight < math.inf:
+    if not 0 < weight <= MAX_WEIGHT:
         raise ValueError(word)
     return weight
 
@@ -99,7 +99,7 @@ SHARING = (
         "--weight",
         "W",
         _weight,
-        "a number above 0: a notebook of weight 2 gets twice the time of one of weight 1",
+        f"{WEIGHTS}: a notebook of weight 2 gets twice the time of one of weight 1",
     ),
     Option("--priority", "P", int, "a whole number: notebooks of a higher priority go first"),
     Option(
@@ -180,6 +180,16 @@ COMMANDS = {
             JOB,
         ),
         Command("jobs", "show your jobs, and what they wait for"),
+        Command(
+            "logs", "print what the job of this id has printed so far", (), "JOB", needs_word=True
+        ),
+        Command(
+            "cancel",
+            "end the job of this id, or take it out of the queue",
+            (),
+            "JOB",
+            needs_word=True,
+        ),
         Command("help", "show this text"),
     )
 }
@@ -219,8 +229,8 @@ def documentation() -> str:
 def usage(command: Command) -> str:
     """Return the usage, such as ``on [--device auto|host|cuda:N] ...``"""
     parts = [f"[{option.flag} {option.value}".strip() + "]" for option in command.options]
-    word = [f"[{command.takes}]"] if command.takes else []
-    return " ".join([command.name, *parts, *word])
+    word = command.takes if command.needs_word else f"[{command.takes}]"
+    return " ".join([command.name, *parts, *([word] if command.takes else [])])
 
 
 def commands_table() -> Table:
@@ -268,6 +278,10 @@ def _read_rest(command: Command, words: list[str]) -> Arguments:
             raise InvalidValue(
                 f"unexpected argument `{written}`. Usage: %gpushare {usage(command)}"
             )
+    if command.needs_word and word is None:
+        raise InvalidValue(
+            f"`%gpushare {command.name}` wants {command.takes}, to {command.sentence}"
+        )
     return Arguments(command, word, given)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 from IPython.core.inputtransformer2 import cell_magic
 
+from jupyter_gpushare.client import end_of_wait
 from jupyter_gpushare.client.notebook.sharing import cell_begins, cell_ended, current
 from jupyter_gpushare.client.notebook.waiting_line import WaitingLine
 
@@ -39,10 +41,12 @@ class CellEnds:
     def watch(self) -> None:
         self._events.register("pre_execute", self._begins)
         self._events.register("post_execute", self._ended)
+        end_of_wait.lines_of = self._lines_of
 
     def unwatch(self) -> None:
         self._events.unregister("pre_execute", self._begins)
         self._events.unregister("post_execute", self._ended)
+        end_of_wait.lines_of = None
         self._ended()
 
     def at_end(self, call: Callable[[], None]) -> None:
@@ -81,6 +85,10 @@ class CellEnds:
         while self._at_end:
             self._at_end[-1]()
             self._at_end.pop()
+
+    def _lines_of(self, error: BaseException | None, frames: TracebackType | None) -> list[str]:
+        show: Callable[..., list[str]] = self._shell.InteractiveTB.structured_traceback
+        return show(type(error), error, frames)
 
     def _error(self) -> BaseException | None:
         """Return the error that ended this cell."""

@@ -79,7 +79,7 @@ def _next(words: list[str]) -> Iterable[str]:
     if words[-1] in (option.flag for option in SHARING):
         return _VALUES.get(words[-1], tuple)()
     flags = [option.flag for option in command.options if option.flag not in words]
-    return [*flags, *(_WORDS[command.name]() if command.takes else ())]
+    return [*flags, *_WORDS.get(command.name, tuple)()]
 
 
 def _devices() -> Iterable[str]:

@@ -15,7 +15,7 @@ from jupyter_gpushare.client.notebook.sharing import current, start, stop
 from jupyter_gpushare.client.notebook.waiting_line import WaitingLine
 from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.errors import GpuShareError, InvalidValue
-from jupyter_gpushare.jobs.connection import Cluster
+from jupyter_gpushare.jobs.connection import Cluster, ask
 from jupyter_gpushare.jobs.job import Job, submit_cell
 from jupyter_gpushare.jobs.submission import Wanted
 from jupyter_gpushare.refusals import nearest
@@ -195,6 +195,15 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
             return show("There are no jobs. `%%gpushare submit` makes a cell one.")
         drawn = [jobs_table.jobs(view.jobs)]
         return show(tables.as_text(drawn, _width()), tables.as_html(drawn))
+
+    def _logs(self, asked: Arguments) -> None:
+        print(Job(asked.word or "").log(), end="")
+
+    def _cancel(self, asked: Arguments) -> None:
+        from jupyter_gpushare.tools import jobs_table
+
+        view = ask(load(), lambda cluster: cluster.cancel(asked.word or ""))
+        show(f"{jobs_table.cancelled(view)}.")
 
     def _help(self, asked: Arguments) -> None:
         from jupyter_gpushare import tables

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from jupyter_gpushare.wire.messages import (
+    MAX_WEIGHT,
     Cancel,
     Change,
     ClassMode,
@@ -24,7 +25,7 @@ Wish: TypeAlias = Change | ClassMode | Preempt | Evict | Cancel | SetPolicy
 class SessionChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Changes of a session; a field that is absent stays as it is."""
 
-    weight: Annotated[float, Meta(gt=0)] | None = None
+    weight: Annotated[float, Meta(gt=0, le=MAX_WEIGHT)] | None = None
     priority: int | None = None
     paused: bool | None = None
 

@@ -199,6 +199,8 @@ def test_the_waiting_sentence_tells_what_is_known() -> None:
     assert sentence(Wait(1, 1, 3.0, "")) == (
         f"Waiting for the device, queue position 1 (3.0 s so far). {stop}"
     )
+    paused = sentence(Wait(1, 0, 3.0, "", why=[Reason("paused")]).in_words())
+    assert "so far): paused. Resume in the panel, or `%gpushare pause --resume NAME` in" in paused
     held = "throttled: a class has the device until noon"
     assert sentence(Wait(1, 0, 3.0, held, "cnn.ipynb")) == (
         f"Waiting for the device (3.0 s so far): {held}. {stop}"

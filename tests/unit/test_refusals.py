@@ -59,14 +59,13 @@ def refusal_of(call: Callable[..., object], *words: object, **options: object) -
 
 # --- Python ---------------------------------------------------------------------------------------
 
+WEIGHTS = "a number above 0 and at most 1000"
 OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "unknown": ({"wieght": 3}, "a session has no option wieght; did you mean weight?"),
-    "zero": ({"weight": 0}, "weight is 0, and should be a number above 0"),
-    "negative": ({"weight": -3}, "weight is -3, and should be a number above 0"),
-    "infinite": ({"weight": float("inf")}, "weight is inf, and should be a number above 0"),
-    "not a number": ({"weight": float("nan")}, "weight is nan, and should be a number above 0"),
-    "text": ({"weight": "heavy"}, "weight is 'heavy', and should be a number above 0"),
-    "too heavy": ({"weight": 5000.0}, "a weight is above 0 and at most 1000, not 5000"),
+    "zero": ({"weight": 0}, f"weight is 0, and should be {WEIGHTS}"),
+    "not a number": ({"weight": float("nan")}, f"weight is nan, and should be {WEIGHTS}"),
+    "text": ({"weight": "heavy"}, f"weight is 'heavy', and should be {WEIGHTS}"),
+    "too heavy": ({"weight": 5000.0}, f"weight is 5000.0, and should be {WEIGHTS}"),
     "fraction": ({"priority": 1.5}, "priority is 1.5, and should be a whole number"),
     "too urgent": ({"priority": 1000}, "a priority is from -100 to 100, not 1000"),
     "no device": ({"devices": 0}, "devices is 0, and should be a whole number from 1 on"),

@@ -20,8 +20,8 @@ from .rulebook import Idle, Overdue, Rulebook
 
 
 class IdleStep(NamedTuple):
-    """One escalation step. The rule `key` has the seconds after which it is due; `sentence` tells
-    the user of it, unless it is empty.
+    """One escalation step. The rule `key` has the seconds after which it is due; one without a key
+    is due at once, whatever the rules say. `sentence` tells the user of it, unless it is empty.
 
     `is_severe` is True where only the Jupyter server, which owns the kernel, can take the step.
     """
@@ -30,6 +30,9 @@ class IdleStep(NamedTuple):
     key: str
     sentence: str
     is_severe: bool = False
+
+    def is_due(self, lasted: float, rules: Idle | Overdue) -> bool:
+        return not self.key or 0 < (getattr(rules, self.key) or 0.0) <= lasted
 
 
 IDLE = (
@@ -45,6 +48,13 @@ IDLE = (
     IdleStep("cull", "cull_after", "Its kernel is to be shut down.", is_severe=True),
 )
 OVERDUE = (
+    IdleStep(
+        "tell",
+        "",
+        "Its code has come to no iteration boundary at which its turn could end: `del` the last"
+        " output before code that runs long without PyTorch, run such code in another process, or"
+        " make each `with gpushare.turn():` shorter.",
+    ),
     IdleStep("interrupt", "interrupt_after", "So its cell is interrupted.", is_severe=True),
     IdleStep("end", "end_after", "So its kernel is ended.", is_severe=True),
 )
@@ -105,18 +115,19 @@ class Escalation:
     def _due(self, progress: IdleProgress, now: float, rules: Idle | Overdue) -> list[IdleStep]:
         lasted = now - progress.since
         left = [step for step in self._steps if step not in progress.taken]
-        return [step for step in left if 0 < (getattr(rules, step.key) or 0.0) <= lasted]
+        return [step for step in left if step.is_due(lasted, rules)]
 
     def _highest(self, progress: IdleProgress) -> IdleStep:
         return max(progress.taken, key=self._steps.index)
 
 
 class IdleCulling:
-    """Decides which steps are due for idle sessions and for overdue holders. Times are monotonic
-    seconds."""
+    """Decides which steps are due for idle sessions and for overdue holders. A holder is overdue
+    `lease_seconds` after it was asked to yield. Times are monotonic seconds."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, lease_seconds: float) -> None:
         self._sessions = sessions
+        self._lease_seconds = lease_seconds
         self._idle = Escalation(IDLE)
         self._overdue = Escalation(OVERDUE)
 
@@ -152,5 +163,7 @@ class IdleCulling:
             return ""
         if (idle := self._idle.seconds(session, now)) is not None:
             return f"No cell has run in this notebook for {duration(idle)}. {step.sentence}"
-        late = duration(self._overdue.seconds(session, now) or 0.0)
-        return f"This notebook has kept others from the device for {late} too long. {step.sentence}"
+        asked = duration(self._lease_seconds + (self._overdue.seconds(session, now) or 0.0))
+        return (
+            f"This notebook was asked {asked} ago to let others run, and has not. {step.sentence}"
+        )

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from ... import _core
 from ...errors import InvalidValue
-from ...wire.messages import ClassMode
+from ...wire.messages import MAX_WEIGHT, ClassMode
 from ...wire.snapshot import (
     ClassView,
     ReservationView,
 )
-from .rulebook import MAX_WEIGHT, Reservation, Rulebook, Zone
+from .rulebook import Reservation, Rulebook, Zone
 
 LONGEST_CLASS_SECONDS = 86400.0
 AHEAD_SECONDS = 86400.0  # a reservation is shown this long before it begins

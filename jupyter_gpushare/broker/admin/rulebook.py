@@ -17,11 +17,12 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Meta, field
 
+from ...wire.messages import MAX_WEIGHT, WEIGHTS
+
 Day = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 DAYS: tuple[Day, ...] = get_args(Day)
 DAY_MINUTES = 24 * 60
 WEEK_MINUTES = 7 * DAY_MINUTES
-MAX_WEIGHT = 1000.0
 
 
 # --- values with units ----------------------------------------------------------------------------
@@ -119,9 +120,7 @@ Count = Annotated[
 AtLeastOne = Annotated[
     Annotated[int, Meta(ge=1)] | None, Meta(description="a whole number from 1 upwards")
 ]
-Weight = Annotated[
-    float, Meta(gt=0, le=MAX_WEIGHT, description=f"a number above 0 and at most {MAX_WEIGHT:g}")
-]
+Weight = Annotated[float, Meta(gt=0, le=MAX_WEIGHT, description=WEIGHTS)]
 Users = Annotated[list[str], Meta(description='a list of names of users, as ["ann", "bob"]')]
 Switch = Annotated[bool, Meta(description="true or false")]
 

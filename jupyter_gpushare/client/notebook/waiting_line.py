@@ -16,11 +16,14 @@ from contextlib import suppress
 
 from ...format import LABELS, NEXT_SECONDS, duration, plain
 from ...wire.messages import Wait
-from ..end_of_wait import told_seconds
+from ..end_of_wait import TOLD_SECONDS, told_seconds
 
 CLEAR = "\r\x1b[K"  # go to the first column and erase the line
 COUNTED_SECONDS = 0.05  # a shorter wait adds to the time, but not to "3 waits"
-TOLD_SECONDS = 0.5  # a cell that waited for less and had no line gets no summary
+STOP = "Interrupt the cell to stop waiting."
+RESUME = (
+    "Resume in the panel, or `%gpushare pause --resume NAME` in another notebook, ends the pause."
+)
 
 
 def sentence(wait: Wait) -> str:
@@ -31,12 +34,12 @@ def sentence(wait: Wait) -> str:
     about = "" if left is None else ", next" if left < NEXT_SECONDS else f", about {duration(left)}"
     line = f", {LABELS['position']} {wait.position}{after}" if wait.position else ""
     why = f": {plain(wait.reason)}" if wait.reason else ""
+    end = f"{RESUME} {STOP}" if any(one.code == "paused" for one in wait.why) else STOP
     left = wait.remaining_seconds
     all_done = "" if left is None else f" All iterations are done in about {duration(left)}."
     return (
         f"Waiting for the device{line}{about}"
-        f" ({duration(wait.waiting_seconds)} so far){why.rstrip('.')}.{all_done}"
-        " Interrupt the cell to stop waiting."
+        f" ({duration(wait.waiting_seconds)} so far){why.rstrip('.')}.{all_done} {end}"
     )
 
 

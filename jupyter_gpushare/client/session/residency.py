@@ -56,7 +56,7 @@ class Residency:
 
     def cell_begins(self) -> None:
         """Return when this process's memory is back on the device. Interruptible."""
-        self.busy = True
+        self.busy, self._turn.has_begun = True, False
         self._owner.memory.stop_paging_out()  # another thread may be paging out, with the lock
         with self._link.lock:
             self._link.say(Busy(True))

@@ -298,7 +298,8 @@ class Session:
         try:
             self._turn.obtain(self._residency.ask_for_place)
         except (KeyboardInterrupt, Cancelled) as error:
-            raise end_of_wait.ended(error, time.monotonic() - asked_at) from None
+            waited, has_computed = time.monotonic() - asked_at, self._turn.has_begun
+            raise end_of_wait.ended(error, waited, has_computed) from None
         finally:
             if not self._residency.busy:
                 self._keeper.wake()  # it takes the messages again

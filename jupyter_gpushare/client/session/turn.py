@@ -49,6 +49,7 @@ class Turn:
         self.number = 0
         self.holding = False
         self.waiting = False
+        self.has_begun = False  # one has, since this cell began
         self._waiter = 0  # the thread that waits, or has waited
         self.asked: Yield | None = None  # the request to end it at the next boundary
         self.refusal: GpuShareError | None = None
@@ -185,7 +186,7 @@ class Turn:
 
     def begin(self) -> None:
         self._usage.stop_wait()
-        self.holding = True
+        self.holding = self.has_begun = True
         self._idle_turn.lend()
         self._wake()
 

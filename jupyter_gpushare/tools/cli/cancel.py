@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ...jobs.connection import ask
+from .. import jobs_table
 from .connection import settings_of
 
 HELP = "end a job, or take it out of the queue"
@@ -16,6 +17,5 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     view = ask(settings_of(arguments), lambda cluster: cluster.cancel(arguments.job))
-    over = "is over already: " if view.ended and view.state != "cancelled" else ""
-    print(f"{view.id} {over}{view.sentence if view.ended else 'is cancelled'}")
+    print(jobs_table.cancelled(view))
     return 0

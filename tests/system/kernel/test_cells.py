@@ -13,6 +13,7 @@ import pytest
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 
+from ..whole.test_notebooks import Subshell
 from .conftest import TRAIN, load
 
 CURRENT = "from jupyter_gpushare.client.notebook.sharing import current"
@@ -85,13 +86,23 @@ def test_an_interrupted_training_gives_the_turn_back(
     wait_until(lambda states: states == {"train.ipynb": "idle"})
 
 
+WIDGET = "def opened(comm, message): comm.on_msg(lambda message: comm.send('heard'))\n"
+WIDGET += "get_ipython().kernel.comm_manager.register_target('widget', opened)"
+
+
 def test_an_interrupted_wait_stops_at_once_and_the_next_cell_works(
     notebook: Any, neighbour: Any, wait_until: Callable[..., Any]
 ) -> None:
+    """Meanwhile cells of a subshell and messages of widgets end."""
     notebook.run("%gpushare on")
+    notebook.run(WIDGET)
+    subshell, widget = Subshell(notebook), {"comm_id": "one", "data": {}}
     neighbour.take()
     notebook.begin(TURN + "print('mine')")
     wait_until(lambda states: states.get("train.ipynb") == "waiting")
+    notebook.shows(subshell.start("1 + 1"))
+    notebook.shows(subshell.send("comm_open", target_name="widget", **widget))
+    assert notebook.shows(subshell.send("comm_msg", **widget)).of("comm_msg"), "it did not hear"
     cell = notebook.interrupt()
     assert cell.reply["ename"] == "KeyboardInterrupt"
     assert "mine" not in cell.stdout

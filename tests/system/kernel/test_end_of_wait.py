@@ -87,6 +87,24 @@ def test_a_wait_that_is_interrupted_or_cancelled_ends_in_one_line(
         assert re.fullmatch(ENDS[error], line), way
 
 
+def test_an_interrupted_training_and_later_errors_have_tracebacks(
+    notebook: Any, neighbour: Any, waiting: Callable[[str], None], wait_until: Callable[..., Any]
+) -> None:
+    waiting(TURNS.format(2))
+    neighbour.take_again()
+    wait_until(lambda states: states.get("train.ipynb") == "waiting")
+    shown = notebook.interrupt().traceback
+    assert "----> 2     with gpushare.turn():" in shown
+    assert "jupyter_gpushare/" not in shown
+    into = r"(, [\d.]+ s into a wait for the device)?"
+    assert re.fullmatch(f"KeyboardInterrupt: Interrupted{into}", shown.splitlines()[-1])
+    notebook.run("%xmode Plain")
+    cell = notebook.run("def divide():\n    1 / 0\ndivide()")
+    assert "in divide" in cell.traceback
+    assert "Traceback (most recent call last)" in cell.traceback
+    assert "KeyboardInterrupt" not in cell.traceback
+
+
 def test_a_wait_that_ends_is_an_interrupt_to_the_code_of_the_cell(
     notebook: Any, waiting: Callable[[str], None]
 ) -> None:
@@ -95,18 +113,6 @@ def test_a_wait_that_ends_is_an_interrupt_to_the_code_of_the_cell(
     cell = notebook.interrupt()
     assert (cell.status, cell.stdout) == ("ok", "<class 'KeyboardInterrupt'>\n")
     assert re.fullmatch(r"Waited [\d.]+ s for the device\.", lines(cell)[0])
-
-
-def test_other_errors_keep_their_traceback_after_a_wait_has_ended(
-    notebook: Any, waiting: Callable[[str], None]
-) -> None:
-    waiting(WAYS["turn"])
-    notebook.interrupt()
-    notebook.run("%xmode Plain")
-    cell = notebook.run("def divide():\n    1 / 0\ndivide()")
-    assert "in divide" in cell.traceback
-    assert "Traceback (most recent call last)" in cell.traceback
-    assert "KeyboardInterrupt" not in cell.traceback
 
 
 SECONDS_TOLD = re.compile(r"(?:Waited|stopped waiting after) ([\d.]+) s")

@@ -54,6 +54,8 @@ def test_a_cell_becomes_a_job_with_what_it_reads(notebook: Any, jobs: Settings) 
     job = Job(shown.split()[1].rstrip(":"), jobs)
     assert job.wait(60).gpus == 2
     assert "total 2.073" in job.log()
+    assert "total 2.073" in notebook.run(f"%gpushare logs {job.id}").stdout
+    assert "is over already: " in notebook.run(f"%gpushare cancel {job.id}").text
     assert "total" not in notebook.run("print(dir())").stdout  # it has not run here
     assert job.id in notebook.run("%gpushare jobs").text
     assert "done" in notebook.run("_").text or "done" in notebook.run("%gpushare jobs").text
@@ -64,6 +66,8 @@ MISTAKES = {
     "%%gpushare submit --gpus 9\npass": "a job of 9 GPUs never fits: the nodes have at most",
     "%%gpushare submit --gpus 0\npass": "--gpus 0 is wrong; it takes a whole number from 1",
     "%%gpushare submit --gpu 1\npass": "has no option --gpu; did you mean --gpus?",
+    "%gpushare logs": "`%gpushare logs` wants JOB, to print what the job of this id has",
+    "%gpushare cancel nosuch": "there is no job nosuch",
     "%%gpushare submit\na = = 2": "line 1 of the cell is wrong: ",
     "%%gpushare submit\n!ls": "magics and shell commands",
     "%%gpushare submit\nprint(lock)": "the variable lock cannot be sent to a job: ",

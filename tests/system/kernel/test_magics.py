@@ -66,22 +66,10 @@ def test_on_again_changes_the_options_that_are_given(
     after = one(sessions)
     assert (after.id, after.weight, after.priority) == (before.id, 3, -1)
     assert "nothing was changed" in notebook.run("%gpushare on").text
-
-
-def test_a_new_name_opens_a_new_session_with_the_other_options(
-    notebook: Any, sessions: Callable[[], Any]
-) -> None:
-    notebook.run("%gpushare on --weight 2")
-    notebook.run("%gpushare on --name other")
-    assert (one(sessions).name, one(sessions).weight) == ("other", 2)
-
-
-def test_a_move_to_a_device_that_is_not_there_leaves_it_where_it_was(
-    notebook: Any, sessions: Callable[[], Any]
-) -> None:
-    notebook.run("%gpushare on --weight 2")
     assert notebook.run("%gpushare on --device cuda:7").status == "error"
-    assert (one(sessions).name, one(sessions).weight) == ("train.ipynb", 2)
+    assert (one(sessions).name, one(sessions).weight) == ("train.ipynb", 3)
+    notebook.run("%gpushare on --name other")
+    assert (one(sessions).name, one(sessions).weight) == ("other", 3)
 
 
 @pytest.mark.system
@@ -234,6 +222,7 @@ def test_a_paused_notebook_gets_no_turns_until_on(
     assert "paused" in notebook.run("%gpushare status").text
     notebook.begin("with jupyter_gpushare.turn(): print('mine')")
     cell = notebook.until(lambda cell: "Waiting for the device" in cell.text)
+    assert "Resume in the panel" in cell.text
     assert "mine" not in cell.stdout
     notebook.interrupt()
     assert "the pause has ended" in notebook.run("%gpushare on").text

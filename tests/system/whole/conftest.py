@@ -160,6 +160,13 @@ class FrontEnd:
         if message["parent_header"].get("msg_id") == id:
             cell.messages.append((message["msg_type"], message["content"]))
 
+    def shows(self, id: str) -> Cell:
+        """Wait for a cell's end; return all that it has shown."""
+        cell = Cell()
+        while not cell.is_over:
+            self.read(id, cell)
+        return cell
+
     def kill(self) -> None:
         self.client.stop_channels()
         self.manager.shutdown_kernel(now=True)
@@ -188,13 +195,6 @@ class Notebook(FrontEnd):
     def start(self, code: str) -> str:
         """Run a cell without waiting for its end; returns its id."""
         return str(self.client.execute(code))
-
-    def shows(self, id: str) -> Cell:
-        """Wait for a cell's end; return all that it has shown."""
-        cell = Cell()
-        while not cell.is_over:
-            self.read(id, cell)
-        return cell
 
     def end(self, id: str) -> str:
         """Wait for a cell's end; return its output. Raises AssertionError with its traceback."""

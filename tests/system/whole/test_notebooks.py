@@ -11,7 +11,7 @@ from jupyter_gpushare.wire.snapshot import SessionView
 
 from ...polling import until
 from ...programs.cells import BODIES, HEAD, program
-from .conftest import Notebook, last_json, results_alone
+from .conftest import FrontEnd, Notebook, last_json, results_alone
 
 pytestmark = pytest.mark.system
 
@@ -78,16 +78,19 @@ STATE = "print(session.holding, session._residency.busy, session._usage.since ==
 
 
 class Subshell:
-    """Another thread of a kernel that runs cells."""
+    """Another thread of a kernel, which runs cells and takes messages of widgets."""
 
-    def __init__(self, of: Notebook) -> None:
+    def __init__(self, of: FrontEnd) -> None:
         self._client = of.client
         request = of.client.session.msg("create_subshell_request", {})
         of.client.control_channel.send(request)
         self._id = of.client.get_control_msg(timeout=SECONDS)["content"]["subshell_id"]
 
     def start(self, code: str) -> str:
-        request = self._client.session.msg("execute_request", {"code": code, "silent": False})
+        return self.send("execute_request", code=code, silent=False)
+
+    def send(self, kind: str, **content: object) -> str:
+        request = self._client.session.msg(kind, content)
         request["header"]["subshell_id"] = self._id
         self._client.shell_channel.send(request)
         return str(request["header"]["msg_id"])

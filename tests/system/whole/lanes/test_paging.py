@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from jupyter_gpushare_kernel.cells import AWAY
 
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
@@ -201,6 +202,24 @@ def test_a_notebook_that_waits_in_its_cell_is_evicted_and_continues_as_if_nothin
         promised.send(m.Finish(1))
         next_of(large, m.Grant)
     assert last_json(first.end(waiting)) == alone
+
+
+def test_an_interrupt_of_a_cell_that_waits_for_room_tells_what_follows(
+    pages: Path,
+    settings: Settings,
+    notebook: Callable[..., Notebook],
+    sessions: Callable[[], dict[str, SessionView]],
+) -> None:
+    first = notebook("first")
+    first.run(MODEL + TRAIN)
+    with asks_for_turn(settings, "large", 60, 0) as large:
+        next_of(large, m.Grant)
+        cell = first.start("print('ran')")
+        while "waits for room to come back" not in sessions()["first"].reason:
+            assert first.manager.is_alive()
+        first.interrupt()
+        shown = first.shows(cell)
+        assert (shown.stdout, shown.stderr) == ("ran\n", f"{AWAY}\n")
 
 
 @contextmanager

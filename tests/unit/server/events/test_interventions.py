@@ -141,6 +141,7 @@ async def test_a_cell_that_hangs_is_interrupted_and_told_why(
     assert "KeyboardInterrupt" in kinds
     said = [message["content"]["data"]["text/plain"] for message in heard if shows(message)]
     assert any(text.endswith("So its cell is interrupted.") for text in said), said
+    assert sum("has come to no iteration boundary" in text for text in said) == 1, said
     await asyncio.to_thread(next_of, other, Grant)
     assert [(data["action"], data["kernel"]) for data in interventions] == [("interrupt", one.name)]
     printed = await one.run("print('hangs no more')", is_over)
