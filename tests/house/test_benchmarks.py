@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from ..violations import ROOT, expect_none, named
 
@@ -46,3 +49,10 @@ def test_a_benchmark_ends_with_the_status_of_its_promises() -> None:
         for number, line in enumerate(lines[file], 1)
         if line.strip().startswith("publish(")
     )
+
+
+@pytest.mark.parametrize("name", ["six_jobs", "shared_gpu"])
+def test_a_benchmark_without_its_slurm_fails(name: str) -> None:
+    words = [sys.executable, BENCHMARKS, f"cluster.{name}"]
+    done = subprocess.run(words, env={**os.environ, "PATH": ""}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.split(":")[0]) == (1, f"{name} cannot be measured")
