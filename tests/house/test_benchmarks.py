@@ -16,6 +16,22 @@ import pytest
 from ..violations import ROOT, expect_none, named
 
 BENCHMARKS = ROOT / "benchmarks"
+FAST, SLOW = ({"broker.decision": f"def decisions(_): return [{n}.0]"} for n in (1, 2))
+FLAT, BROKEN = {"decision": FAST["broker.decision"], "broker": ""}, {"broker.decision": "1 / 0"}
+SWITCH = {
+    "measure": "import contextlib\nbroker = lambda **_: contextlib.nullcontext((0, 0))",
+    "handover": "from contextlib import nullcontext as awake_cores\n"
+    "def measure(settings, **_): return [], [1.0]",
+}
+TREES = [  # The benchmarks of this tree and of the other one, the exit status, and words.
+    (SWITCH | FAST, FAST, 0, "old cannot be measured: switch: it has no benchmark turns.handover"),
+    (SWITCH | FAST, SWITCH | FLAT, 0, "1000000.00 here, 1000000.00 in old: 1.00"),
+    (SWITCH | SLOW, FAST, 1, "2.00 SLOWER"),
+    (SWITCH | BROKEN, SWITCH | FAST, 1, "this tree cannot be measured: decision: ZeroDivision"),
+    (SWITCH | FAST, SWITCH | BROKEN, 1, "old cannot be measured: decision: ZeroDivisionError"),
+    (FAST, FAST, 1, "this tree cannot be measured: switch: it has no benchmark turns.handover"),
+    (SWITCH | FAST, {}, 1, "nothing was compared"),
+]
 
 
 @pytest.fixture
@@ -48,6 +64,20 @@ def test_a_benchmark_without_its_slurm_fails(name: str) -> None:
     words = [sys.executable, BENCHMARKS, f"cluster.{name}"]
     done = subprocess.run(words, env={**os.environ, "PATH": ""}, capture_output=True, text=True)
     assert (done.returncode, done.stderr.split(":")[0]) == (1, f"{name} cannot be measured")
+
+
+@pytest.mark.parametrize("trees", TREES)
+def test_a_failed_measure_is_an_error(trees: Any, part: Any, tmp_path: Path, capfd: Any) -> None:
+    *modules, status, says = trees
+    quick, both = part("quick"), []
+    for name, texts in zip(("this tree", "old"), modules, strict=True):
+        both.append(quick.Tree(name, Path(sys.executable), tmp_path / name))
+        for module, text in texts.items():
+            file = Path(tmp_path, name, "benchmarks", *module.split(".")).with_suffix(".py")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+    assert quick.compare(*both, dict.fromkeys(("switch", "decision"), (None, 1))) == status
+    assert says in "".join(capfd.readouterr())
 
 
 def test_the_comparison_with_other_ways_misses_what_is_above_its_target(part: Any) -> None:
