@@ -3,7 +3,11 @@
 The commit (main, unless named) is installed in a virtual environment of its own, once, below
 build/bench. Then each of MEASURES is run with both, one after the other, as often as it says: the
 time of a context switch changes by half from process to process, with the cores on which they are.
-The ratio is the median over these pairs. The exit status is 1 where it is above MOST.
+The ratio is the median over these pairs.
+
+The exit status is 1 where a ratio is above MOST, where a measure fails in either tree, and where
+nothing was compared. A measure whose benchmark the other commit does not have is named, and left
+out.
 """
 
 from __future__ import annotations
@@ -11,18 +15,20 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
 import venv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 TREE = Path(__file__).resolve().parent.parent
 FOLDER = TREE / "build" / "bench"
 MOST = 1.1  # times the value of the other commit
 MEASURE = "--measure"
+ABSENT = os.EX_UNAVAILABLE  # the exit status of a measure whose benchmark the tree does not have
 Figures = Iterator[tuple[str, float]]
 
 
@@ -57,9 +63,12 @@ def lane() -> Figures:
     lane = part("lanes.lane")
     core, descriptor = lane._core, os.memfd_create("lane")
     os.ftruncate(descriptor, lane.LANE)
-    core.AllocationCounter.install()
-    core.Lane.open(2 * lane.LANE)
-    core.Lane.attach(descriptor, lane.LANE)
+    for reason in (
+        core.AllocationCounter.install(),
+        core.Lane.open(2 * lane.LANE),
+        core.Lane.attach(descriptor, lane.LANE),
+    ):
+        assert not reason, reason
     yield "lane_boundary_us", lane.boundary()
 
 
@@ -68,29 +77,62 @@ def decision() -> Figures:
     yield "decision_us", statistics.median(part("broker.decision").decisions(64)) * 1e6
 
 
-MEASURES: dict[str, tuple[Callable[[], Figures], int]] = {
+Measures = Mapping[str, tuple[Callable[[], Figures], int]]
+MEASURES: Measures = {
     each.__name__: (each, pairs)
     for each, pairs in ((switch, 15), (alone, 5), (lane, 5), (decision, 5))
 }
 
 
 def part(name: str) -> Any:
-    """Return that module of the benchmarks on the path, which are those of either tree."""
-    return importlib.import_module(name)
+    """Return that module of the benchmarks on the path, which are those of either tree. Before they
+    had rooms, "turns.handover" was "handover"."""
+    for module in (name, name.rpartition(".")[2]):
+        if Path(sys.path[0], *module.split(".")).with_suffix(".py").exists():
+            return importlib.import_module(module)
+    print(f"it has no benchmark {name}", file=sys.stderr)
+    sys.exit(ABSENT)
+
+
+def print_figures(measure: str, benchmarks: str) -> None:
+    """Run that measure with the benchmarks of one of the two trees, and of no other."""
+    sys.path[0] = benchmarks
+    print(json.dumps(dict(MEASURES[measure][0]())))
 
 
 # --- both in turn ---------------------------------------------------------------------------------
 
 
-def run(python: Path, tree: Path, measure: str) -> dict[str, float]:
-    """Run one of the measures; return its figures, or none where that commit has no such thing."""
-    command = [str(python), str(Path(__file__)), MEASURE, measure, str(tree / "benchmarks")]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-    return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {}
+class Tree(NamedTuple):
+    """One of the two: its name in sentences, and a Python that has it installed."""
+
+    name: str
+    python: Path
+    folder: Path
 
 
-def installed(commit: str) -> tuple[Path, Path]:
-    """Return a Python that has that commit, and the commit's tree."""
+class Unmeasured(Exception):
+    """A tree has no figures of a measure."""
+
+    def __init__(self, tree: Tree, measure: str, reason: str, is_absent: bool) -> None:
+        super().__init__(f"{tree.name} cannot be measured: {measure}: {reason}")
+        self.tree, self.is_absent = tree, is_absent
+
+
+def run(tree: Tree, measure: str) -> dict[str, float]:
+    """Run one of the measures; return its figures. Raises Unmeasured."""
+    words = (MEASURE, measure, tree.folder / "benchmarks")
+    done = subprocess.run([tree.python, __file__, *words], capture_output=True, text=True)
+    if done.returncode == 0:
+        figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        return figures
+    *trace, reason = done.stderr.splitlines() or [f"it ended with status {done.returncode}"]
+    print(*trace, sep="\n", end="\n" if trace else "", file=sys.stderr)
+    raise Unmeasured(tree, measure, reason, done.returncode == ABSENT)
+
+
+def installed(commit: str) -> Tree:
+    """Return that commit, in a Python of its own."""
     git = ["git", "-C", str(TREE)]
     name = subprocess.run(
         [*git, "rev-parse", f"{commit}^{{commit}}"], check=True, stdout=subprocess.PIPE, text=True
@@ -108,36 +150,59 @@ def installed(commit: str) -> tuple[Path, Path]:
         options = ["--no-deps", "--no-build-isolation", "--editable", str(tree)]
         subprocess.run([*pip, *options], check=True)
         (FOLDER / name / "installed").touch()
-    return python, tree
+    return Tree(commit, python, tree)
 
 
-def compare(other: tuple[Path, Path]) -> Iterator[tuple[str, list[float], list[float]]]:
-    """Yield the name, this tree's values and the other's, of each figure that both have."""
-    for measure, (_, pairs) in MEASURES.items():
-        found: dict[str, tuple[list[float], list[float]]] = {}
-        for _ in range(pairs):
-            here = run(Path(sys.executable), TREE, measure)
-            there = run(*other, measure)
-            for name in here.keys() & there.keys():
-                ours, theirs = found.setdefault(name, ([], []))
-                ours.append(here[name])
-                theirs.append(there[name])
-        yield from ((name, *values) for name, values in found.items())
+Pairs = Sequence[tuple[float, float]]
+
+
+def in_turn(measure: str, pairs: int, here: Tree, there: Tree) -> dict[str, Pairs]:
+    """Return the values of each figure in both trees, in each pair. Raises Unmeasured."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for _ in range(pairs):
+        ours, theirs = run(here, measure), run(there, measure)
+        for name, value in ours.items():
+            found.setdefault(name, []).append((value, theirs[name]))
+    return dict(found)
+
+
+def is_slower(name: str, pairs: Pairs, commit: str) -> bool:
+    """Print that figure of both trees."""
+    ratio = statistics.median(one / other for one, other in pairs)
+    here, there = map(statistics.median, zip(*pairs, strict=True))
+    verdict = "" if ratio <= MOST else "SLOWER"
+    print(f"{name:<20} {here:8.2f} here, {there:8.2f} in {commit}: {ratio:.2f} {verdict}")
+    return bool(verdict)
+
+
+def compare(here: Tree, there: Tree, measures: Measures = MEASURES) -> int:
+    """Print the figures of both trees; return the exit status."""
+    verdicts, is_failed = [], False
+    for measure, (_, pairs) in measures.items():
+        try:
+            found = in_turn(measure, pairs, here, there)
+        except Unmeasured as error:
+            print(f"quick: {error}", file=sys.stderr)
+            is_failed |= error.tree == here or not error.is_absent
+        else:
+            verdicts += [is_slower(name, values, there.name) for name, values in found.items()]
+    if not verdicts:
+        print("quick: nothing was compared", file=sys.stderr)
+    return int(is_failed or not verdicts or any(verdicts))
 
 
 def main() -> int:
     if sys.argv[1:2] == [MEASURE]:
-        sys.path.insert(0, sys.argv[3])
-        print(json.dumps(dict(MEASURES[sys.argv[2]][0]())))
+        print_figures(*sys.argv[2:])
         return 0
-    commit, is_slower = (sys.argv[1:] or ["main"])[0], False
-    for name, ours, theirs in compare(installed(commit)):
-        ratio = statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
-        here, there = statistics.median(ours), statistics.median(theirs)
-        verdict = "SLOWER" if ratio > MOST else ""
-        print(f"{name:<20} {here:8.2f} here, {there:8.2f} in {commit}: {ratio:.2f} {verdict}")
-        is_slower |= ratio > MOST
-    return is_slower
+    commit = (sys.argv[1:] or ["main"])[0]
+    try:
+        there = installed(commit)
+    except subprocess.CalledProcessError as error:
+        failed = f"{shlex.join(map(str, error.cmd))} ended with status {error.returncode}"
+        print(f"quick: {commit} cannot be measured: {failed}", file=sys.stderr)
+        return 1
+    return compare(Tree("this tree", Path(sys.executable), TREE), there)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,12 @@ LOOKS = ((10, 0), (50, 50))  # sessions that want the device, and idle ones
 BOOSTED = _core.Rules(boost=0.5)  # as a broker has it
 EVENTS = 200
 # Nodes, gangs that wait, and the promised us, if any.
-CLUSTERS = ((64, 1_000, 50_000.0), (64, 10_000, None), (1_000, 1_000, None), (1_000, 10_000, None))
+CLUSTERS = (
+    (64, 1_000, 50_000.0),
+    (64, 10_000, None),
+    (1_000, 1_000, None),
+    (1_000, 10_000, 50_000.0),
+)
 GPUS = 8  # of a node
 GANG_EVENTS = 40
 WIDTHS = (1, 1, 1, 2, 4, 8, 8, 16, 32, 64)

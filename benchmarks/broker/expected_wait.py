@@ -10,8 +10,6 @@ about twice a second, as a waiting cell is told.
 
 An error is |expected - real| / real of each such moment. So is that of a finish time, of moments
 that are at least five seconds before the end of a cell: others come and go meanwhile.
-
-A wait below a second is shown as "next"; `said soon, lasted over 5 s` counts those that were not.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ NOTEBOOKS = 6
 SEEDS = 6
 LOOK_SECONDS = 0.5
 REPORT_SECONDS = 0.5
-LONG_SECONDS, SHORT_SECONDS = 5.0, 1.0
+LONG_SECONDS = 5.0
 SURPRISE_SECONDS = 15.0
 DEVICE = Device("cuda:0", 16 << 30, "a GPU")
 MEASURED = Demand(100 << 20, 200 << 20, measured=True)
@@ -146,28 +144,6 @@ class Cell:
         for time, expected in self.said:
             if self.ended is not None and self.ended - time >= LONG_SECONDS:
                 yield expected, self.ended - time
-
-
-class Pair(NamedTuple):
-    """One moment of a wait: how much longer it was said to take, and took, all in seconds."""
-
-    name: str
-    turn: int
-    time: float
-    expected: float
-    real: float
-
-    @property
-    def error(self) -> float:
-        return abs(self.expected - self.real) / self.real
-
-    @property
-    def is_soon(self) -> bool:
-        return self.expected < SHORT_SECONDS
-
-    @property
-    def is_late(self) -> bool:
-        return self.real > LONG_SECONDS
 
 
 class Notebook:
@@ -295,14 +271,13 @@ class Scene:
                 event()
         return self
 
-    def pairs(self) -> Iterator[Pair]:
-        """The estimates of each finished wait, and the real durations."""
-        for notebook in self.notebooks:
-            for turn, wait in enumerate(notebook.waits):
-                end = wait.granted
-                for time, expected in wait.said:
-                    if end is not None and expected is not None and end > time:
-                        yield Pair(notebook.name, turn, time, expected, end - time)
+    def errors(self) -> Iterator[float]:
+        """The errors of all estimates of each finished wait."""
+        for wait in itertools.chain.from_iterable(notebook.waits for notebook in self.notebooks):
+            end = wait.granted
+            for time, expected in wait.said:
+                if end is not None and expected is not None and end > time:
+                    yield abs(expected - (end - time)) / (end - time)
 
     def cells(self) -> Iterator[Cell]:
         for notebook in self.notebooks:
@@ -335,12 +310,9 @@ def figures_of(name: str, scenes: list[Scene]) -> Iterator[Figure]:
         yield Figure(f"{name}: part with an estimate", statistics.mean(map(any, answers)))
         moments = itertools.chain.from_iterable(answers)
         yield Figure(f"{name}: part of moments with one", statistics.mean(moments))
-    if errors := [pair.error for scene in scenes for pair in scene.pairs()]:
+    if errors := [error for scene in scenes for error in scene.errors()]:
         yield Figure(f"{name}: median error", statistics.median(errors), target=0.25)
     yield from figures_of_cells(name, [cell for scene in scenes for cell in scene.cells()])
-    soon = [pair.is_late for scene in scenes for pair in scene.pairs() if pair.is_soon]
-    if soon:
-        yield Figure(f"{name}: said soon, part that lasted over 5 s", statistics.mean(soon))
 
 
 def figures_of_cells(name: str, cells: list[Cell]) -> Iterator[Figure]:

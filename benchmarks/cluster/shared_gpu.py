@@ -136,8 +136,8 @@ def figures(without: Overlap, with_broker: Overlap) -> list[Figure]:
 def main() -> int:
     argparse.ArgumentParser(description=__doc__.partition("\n\n")[0]).parse_args()
     if reason := missing():
-        print(f"shared_gpu: not measured: {reason}", file=sys.stderr)
-        return 0
+        print(f"shared_gpu cannot be measured: {reason}", file=sys.stderr)
+        return 1
     with tempfile.TemporaryDirectory(prefix="gpushare-") as home:
         return publish("shared_gpu", figures(*measured(Path(home))))
 

@@ -145,7 +145,7 @@ def figures(pairs: Sequence[tuple[Mapping[str, float], Ours]]) -> list[Figure]:
     restart = statistics.median(s for ours in all_ours for s in ours.restarts)
     in_virtual_time = virtual(restart)
     return [
-        Figure("median_ratio", statistics.median(ratios), target=2.0, at_least=True),
+        Figure("median_ratio", statistics.median(ratios), target=2.5, at_least=True),
         Figure("median_ratio_least", min(ratios)),
         Figure("median_ratio_most", max(ratios)),
         Figure("price_of_the_longest", statistics.median(prices), target=1.4),
@@ -187,8 +187,8 @@ def main() -> int:
     options.add_argument("--pairs", type=int, default=3)
     chosen = options.parse_args()
     if reason := ENGINES[chosen.engine].missing():
-        print(f"cluster: not measured: {reason}", file=sys.stderr)
-        return 0
+        print(f"six_jobs cannot be measured: {reason}", file=sys.stderr)
+        return 1
     if chosen.engine == "ray" and INSIDE not in os.environ:
         again = [*NETWORK, sys.executable, *sys.argv]
         return subprocess.run(again, env={**os.environ, INSIDE: "1"}, check=False).returncode

@@ -19,6 +19,7 @@ from jupyter_gpushare.simulator import plots
 from jupyter_gpushare.simulator.simulate import percentile
 
 if TYPE_CHECKING:
+    import measure
     from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -54,11 +55,12 @@ class Published(NamedTuple):
 
 
 class Section(NamedTuple):
-    """Markdown, and the plots by their names."""
+    """Markdown, the plots by their names, and figures with targets."""
 
     title: str
     text: list[str]
     pictures: dict[str, Figure]
+    promises: Sequence[measure.Figure] = ()
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], others: str = "---:") -> str:

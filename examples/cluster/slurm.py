@@ -69,9 +69,8 @@ def missing() -> str:
         except OSError as error:
             return f"its GPUs are device nodes, which cannot be made here: {error.strerror}"
     absent = [name for name in PROGRAMS if shutil.which(name, path=search_path()) is None]
-    return (
-        f"needs {', '.join(absent)} (on Debian: apt-get install {' '.join(APT)})" if absent else ""
-    )
+    needed = f"it needs {', '.join(absent)} (on Debian: apt-get install {' '.join(APT)})"
+    return needed if absent else ""
 
 
 def device_node(path: Path) -> None:

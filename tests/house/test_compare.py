@@ -30,18 +30,12 @@ print(json.dumps({name: run.diaries for name, run in runs.items()}))
 """
 
 
-def imported(name: str) -> Iterator[ModuleType]:
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        yield importlib.import_module(f"evidence.{name}")
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-
-
 @pytest.fixture(scope="module")
-def document() -> Iterator[ModuleType]:
+def salus() -> Iterator[ModuleType]:
     pytest.importorskip("matplotlib")
-    yield from imported("document")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCHMARKS)
+        yield importlib.import_module("evidence.salus")
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +62,9 @@ def test_all_notebooks_do_all_their_iterations_in_each_way(diaries: Any) -> None
 
 
 @pytest.mark.system
-def test_at_once_notebooks_compute_at_the_same_time(diaries: Any) -> None:
-    assert overlaps(diaries["stock PyTorch, all at once"]) > 0
+@pytest.mark.parametrize("way", ["stock PyTorch, all at once", "lock with a quantum"])
+def test_iterations_overlap_at_once_and_where_a_lock_stops_them(way: str, diaries: Any) -> None:
+    assert overlaps(diaries[way]) > 0
 
 
 @pytest.mark.system
@@ -87,26 +82,14 @@ def test_with_a_lock_file_a_cell_runs_alone(diaries: Any) -> None:
         assert not any(cell[0][0] < began < cell[-1][1] for began, _ in b)
 
 
-@pytest.mark.system
-def test_a_lock_with_a_quantum_stops_iterations_in_their_middle(diaries: Any) -> None:
-    """An iteration is stopped if the other one computes between its beginning and its end."""
-    assert overlaps(diaries["lock with a quantum"]) > 0
-
-
-def test_the_readme_quotes_rows_of_the_page_and_nothing_else(document: ModuleType) -> None:
-    readme, page = document.README.read_text(), document.PAGE.read_text()
-    rows = document.quoted(readme)
+def test_the_readme_quotes_rows_of_the_page_and_nothing_else(salus: ModuleType) -> None:
+    readme, page = salus.document.README.read_text(), salus.document.PAGE.read_text()
+    rows = salus.document.quoted(readme)
     assert len(rows) == 3
     assert set(rows) <= set(page.splitlines())
 
 
 # --- other seeds ----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def salus() -> Iterator[ModuleType]:
-    pytest.importorskip("matplotlib")
-    yield from imported("salus")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
