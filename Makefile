@@ -42,11 +42,16 @@ CUDA_MADE := $(CUDA_LIBRARIES)/nvml
 FAKE_UUID := GPU-01010101-0101-0101-0101-010101010101
 # With DEVICE=cuda the demo has the GPU of this machine, or where there is none, one that is main memory.
 ON_FAKE_GPU := $(if $(filter cuda,$(DEVICE)),$(if $(wildcard /dev/nvidiactl),,FAKE_CUDA_HOST=$$$$ tests/system/cuda/run))
+RELEASE := $(CURDIR)/.venv-release
+VERSION = $(shell sed -n 's/^__version__ = //p' jupyter_gpushare/_version.py)
+RELEASE_TOOLS := $(RELEASE)/.tools
+PYTHON_OF_VENV = "$$($(BIN)/python -c 'import sys; print(sys._base_executable)')"
 SITE = $$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 ROOT_MAY := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: help build demo hub cluster lab test test-system test-again test-bindings sanitizers test-cpp test-cuda test-cuda-quick rehearse-gpu test-frontend test-python faults load \
-  audit check check-python check-cpp check-frontend format bench bench-quick evidence reference docs clean
+  audit check check-python check-cpp check-frontend format bench bench-quick evidence reference docs wheels release committed \
+  clean
 
 help:  ## show these lines
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -61,6 +66,11 @@ $(TOOLS): requirements-dev.txt
 
 $(INSTALLED): $(TOOLS) $(BUILT_FROM)
 	$(PIP) install --no-build-isolation --config-settings=cmake.define.$(STRICT)=ON --editable .
+	touch $@
+
+$(RELEASE_TOOLS): deploy/wheels/requirements.txt
+	python3 -m venv --clear $(RELEASE)
+	$(RELEASE)/bin/pip --disable-pip-version-check --quiet --quiet install --requirement $<
 	touch $@
 
 $(MODULES): $(TOOLS) labextension/package.json labextension/yarn.lock
@@ -196,6 +206,28 @@ reference: $(INSTALLED)  ## docs/reference, written from the code
 
 docs: $(TOOLS)  ## the site of the documents, in build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+wheels release: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+
+wheels: $(INSTALLED) $(RELEASE_TOOLS)  ## in dist: the source, and a wheel for this Python, tried without compiler and Node.js
+	rm -rf dist build/wheels
+	$(BIN)/python -c 'from scikit_build_core import build; build.build_sdist("dist")'
+	CXX=$(CURDIR)/deploy/wheels/zig-cxx $(PIP) wheel --no-build-isolation --no-deps --wheel-dir build/wheels dist/*.tar.gz
+	PATH=$(RELEASE)/bin:$$PATH auditwheel repair --wheel-dir dist build/wheels/*.whl
+	deploy/wheels/try.sh dist/*.whl $(PYTHON_OF_VENV)
+
+# The source has all files that git does not ignore.
+committed:
+	@test -z "$$(git status --porcelain)" || { echo "commit these first:"; git status --short; exit 1; }
+
+release: committed wheels  ## a rehearsal: checks them, and adds a bill of materials and checksums; uploads nothing
+	$(RELEASE)/bin/twine check --strict dist/*.tar.gz dist/*.whl
+	$(BIN)/python -m venv --clear --without-pip build/release
+	$(PIP) --python build/release install dist/*.whl
+	sed 's/^dynamic = .*/version = $(VERSION)/' pyproject.toml > build/release/pyproject.toml
+	$(RELEASE)/bin/cyclonedx-py environment --pyproject build/release/pyproject.toml --mc-type library \
+	  --output-reproducible --output-file dist/bom.cdx.json build/release/bin/python
+	cd dist && sha256sum * > SHA256SUMS
 
 clean:  ## remove what was built; the virtual environment stays
 	rm -rf build dist jupyter_gpushare/labextension jupyter_gpushare/static labextension/lib $(INSTALLED)

@@ -62,7 +62,8 @@ class Column(NamedTuple):
     """How one column is titled, filled from a row's subject, aligned and made narrower.
 
     `cut`: longest text in characters; such a column shrinks in a narrow terminal. Where that is
-    not enough, the columns with the highest `spare` are left out.
+    not enough, the columns with the highest `spare` are left out. `least`: its width before its
+    longest text is known; such a column is there even if it is empty.
     """
 
     title: str
@@ -71,6 +72,7 @@ class Column(NamedTuple):
     cut: int | None = None
     wraps: bool = False
     spare: int = 0
+    least: int = 0
 
 
 class Table(NamedTuple):
@@ -88,7 +90,11 @@ def table_of(title: str, columns: Iterable[Column], subjects: Iterable[Any]) -> 
     """Return one row for each subject; a column that is empty in all rows is left out."""
     wanted, rows = list(columns), list(subjects)
     cells = [[plain(column.cell(subject)) for column in wanted] for subject in rows]
-    filled = [index for index in range(len(wanted)) if any(row[index] for row in cells)]
+    filled = [
+        index
+        for index, column in enumerate(wanted)
+        if column.least or any(row[index] for row in cells)
+    ]
     return _only(Table(title, wanted, cells), filled)
 
 
@@ -111,7 +117,7 @@ def _natural(table: Table, of_title: Callable[[str], int] = len) -> list[int]:
     cells = zip(*table.rows, strict=True)
     widest = [max(map(len, column)) for column in cells] or [0] * len(table.columns)
     return [
-        GAP + max(of_title(column.title), min(width, column.cut or width))
+        GAP + max(of_title(column.title), column.least, min(width, column.cut or width))
         for column, width in zip(table.columns, widest, strict=True)
     ]
 

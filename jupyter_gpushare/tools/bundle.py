@@ -1,5 +1,5 @@
 """``jupyter gpushare doctor --bundle``: what a maintainer needs for a bug report, in one
-file, without the names of users, notebooks and machines."""
+file, without names, paths and code."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import getpass
 import platform
 import pwd
 import re
+import sysconfig
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,22 +31,37 @@ jupyter gpushare doctor --bundle
 checks.json    what the doctor has found
 settings.json  the settings that are not the default; of a text, only that it was set
 snapshot.json  what the broker shows: devices, lanes and notebooks
-broker.log     the end of the broker's log
+broker.log     the end of the broker's log; tracebacks are without their lines of code
 
-Names of users, groups, notebooks and this machine are u1, g1, n1 and machine, and the home
-directory is ~. Look at it before you send it: other words of an error message are kept as they are.
+Names of users, groups, notebooks and this machine are u1, g1, n1 and machine. A path is (path), and
+a URL is (url); those of modules begin with python, site-packages or jupyter_gpushare. Look at it
+before you send it: other words of an error message are kept as they are.
 """
+# A path in quotation marks may have spaces.
+PATH = re.compile(
+    r"""(?P<mark>['"`])(?P<quoted>(?:~[\w.-]*)?/(?:(?!(?P=mark)).)+)(?P=mark)"""
+    r"""|(?<![\w./~-])(?:~[\w.-]*)?/[^\s'"`,:;()<>]*\w/?"""
+)
+MODULES = {
+    str(Path(__file__).parents[1]): "jupyter_gpushare",
+    sysconfig.get_path("purelib"): "site-packages",
+    sysconfig.get_path("stdlib"): "python",
+}
+URL = re.compile(r"\b\w+://[^\s'\"`]+")
+CODE = re.compile(r"^(?:  \|)? {4}.*\n?", re.MULTILINE)  # the log has it in tracebacks alone
+REFUSED = re.compile(r"process \d+ of (?!uid \d)(.+?): ")  # a user, of a hub as well
 
 
 def write(path: str, found: Sequence[Check], settings: Settings) -> list[str]:
     """Write the file. Return the names of its parts. Raises InvalidValue."""
     snapshot = _snapshot(settings)
-    names = Names(snapshot)
+    log = CODE.sub("", _end_of(log_path(socket_path(settings))))
+    names = Names([*_names(snapshot), *(("u", user) for user in REFUSED.findall(log))])
     parts = {
         "README.txt": README,
         "checks.json": _json(names.without(msgspec.to_builtins(list(found)))),
         "settings.json": _json(_changed(settings)),
-        "broker.log": names.without(_end_of(log_path(socket_path(settings)))),
+        "broker.log": names.without(log),
     }
     if snapshot is not None:
         parts["snapshot.json"] = _json(names.without(msgspec.to_builtins(snapshot)))
@@ -61,23 +77,24 @@ def write(path: str, found: Sequence[Check], settings: Settings) -> list[str]:
 
 
 class Names:
-    """Replaces names by numbers: the same name by the same number in all parts."""
+    """Replaces names by numbers: the same name by the same number in all parts. Replaces paths."""
 
-    def __init__(self, snapshot: Snapshot | None) -> None:
+    def __init__(self, names: Iterable[tuple[str, str]]) -> None:
+        """`names`: the kind of each name, and the name."""
         self._numbers: dict[str, str] = {}
-        for kind, name in _names(snapshot):
+        for kind, name in names:
             same = sum(known.startswith(kind) for known in self._numbers.values())
             self._numbers.setdefault(name, f"{kind}{same + 1}")
         self._numbers[platform.node()] = "machine"
-        self._numbers[str(Path.home())] = "~"
         self._numbers.pop("", None)
         longest_first = sorted(self._numbers, key=len, reverse=True)
         self._known = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, longest_first))})(?!\w)")
 
     def without(self, value: Any) -> Any:
-        """Return texts, lists and objects without names, keys included."""
+        """Return texts, lists and objects without names and paths, keys included."""
         if isinstance(value, str):
-            known = self._known.sub(lambda found: self._numbers[found[0]], value)
+            known = PATH.sub(_of_path, URL.sub("(url)", value))
+            known = self._known.sub(lambda found: self._numbers[found[0]], known)
             return re.sub(r"[^\s'\"`]+\.ipynb\b", "notebook.ipynb", known)
         if isinstance(value, Mapping):
             return {self.without(key): self.without(part) for key, part in value.items()}
@@ -86,8 +103,15 @@ class Names:
         return value
 
 
+def _of_path(found: re.Match[str]) -> str:
+    path, mark = found["quoted"] or found[0], found["mark"] or ""
+    for folder, name in MODULES.items():
+        if path.startswith(f"{folder}/") and path.endswith(".py"):
+            return f"{mark}{name}{path[len(folder) :]}{mark}"
+    return f"{mark}(path){mark}"
+
+
 def _names(snapshot: Snapshot | None) -> Iterator[tuple[str, str]]:
-    """The kind of each name, and the name."""
     if snapshot is not None:
         for device in snapshot.devices:
             yield from (("g", view.group) for view in device.sessions)
@@ -120,9 +144,10 @@ def _changed(settings: Settings) -> dict[str, Any]:
 
 
 def _end_of(log: Path) -> str:
-    """Return an empty text where there is none, or it cannot be read."""
+    """Return whole lines; an empty text where there is none, or it cannot be read."""
     with suppress(OSError), log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - LOG_BYTES))
+        if file.seek(max(0, log.stat().st_size - LOG_BYTES)):
+            file.readline()  # a part of one could be code, or of a name
         return file.read().decode(errors="replace")
     return ""
 

@@ -68,9 +68,9 @@ def picture(found: list[Check]) -> Table:
     from .. import tables
 
     columns = [
-        tables.Column("Check", lambda check: check.name),
-        tables.Column("State", lambda check: check.state),
-        tables.Column("", lambda check: check.sentence, wraps=True),
+        tables.Column("Check", lambda check: check.name, least=len("server extension")),
+        tables.Column("State", lambda check: check.state, least=len("problem")),
+        tables.Column("", lambda check: check.sentence, wraps=True, least=tables.TEXT_WIDTH),
     ]
     return tables.table_of("Installation", columns, found)
 

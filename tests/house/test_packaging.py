@@ -124,6 +124,17 @@ def test_the_sdist_builds_without_node_and_carries_nothing_that_was_compiled(
     assert not [name for name in names if name.endswith(".so")]
 
 
+def test_the_same_sources_and_date_make_the_same_sdist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    first, second = (built("sdist", tmp_path / name) for name in ("first", "second"))
+    assert first.read_bytes() == second.read_bytes()
+    with tarfile.open(first) as archive:
+        parts = {(part.mtime, part.uid, part.mode & 0o7022) for part in archive.getmembers()}
+    assert parts == {(1700000000, 0, 0)}
+
+
 def test_jupyter_server_finds_the_extension() -> None:
     listed = jupyter_says("jupyter-server", "extension", "list")
     assert "OK" in line_of(f"jupyter_gpushare {__version__}", listed)

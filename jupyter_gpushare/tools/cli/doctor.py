@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...settings import Settings
 from ..doctor import Check
 from .argument_types import add_json
 from .connection import settings_of
-from .output import show, show_json, tell
+from .output import show_growing, show_json, tell
+
+if TYPE_CHECKING:
+    from ...tables import Table
 
 HELP = "check the installation, and say how to repair it"
 
@@ -19,7 +24,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--bundle",
         metavar="FILE",
         help="also write a ZIP file for a bug report: the checks, the settings, what the"
-        " broker shows and the end of its log, without names",
+        " broker shows and the end of its log, without names, paths and code",
     )
     add_json(command)
 
@@ -28,14 +33,25 @@ def run(arguments: argparse.Namespace) -> int:
     from .. import doctor
 
     settings = settings_of(arguments)
-    found = list(doctor.examine(settings))
+    found: list[Check] = []
     if arguments.json:
+        found += doctor.examine(settings)
         show_json(found)
     else:
-        show(doctor.picture(found))
+        show_growing(_pictures(found, settings))
     if arguments.bundle:
         _write_bundle(arguments.bundle, found, settings)
     return int(any(check.state == "problem" for check in found))
+
+
+def _pictures(found: list[Check], settings: Settings) -> Iterator[Table]:
+    """The table of the checks so far, which are `found`: a slow one must not keep the others."""
+    from .. import doctor
+
+    yield doctor.picture(found)
+    for check in doctor.examine(settings):
+        found.append(check)
+        yield doctor.picture(found)
 
 
 def _write_bundle(path: str, found: list[Check], settings: Settings) -> None:

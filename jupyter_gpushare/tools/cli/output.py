@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,6 +23,21 @@ def show(picture: RenderableType) -> None:
     from rich.console import Console
 
     Console(highlight=False, markup=False).print(picture)
+
+
+def show_growing(pictures: Iterable[RenderableType]) -> None:
+    """Print a table whose rows come one after the other, each picture with all rows so far. Lines
+    that were printed stay."""
+    from rich.console import Console
+
+    console, printed = Console(highlight=False, markup=False), 0
+    for picture in pictures:
+        with console.capture() as drawn:
+            console.print(picture)
+        *lines, _edge = drawn.get().splitlines()
+        print(*lines[printed:], sep="\n", flush=True)
+        printed = len(lines)
+    print()
 
 
 def show_json(value: object) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
 
-from ...house.test_compare import imported
+from ...violations import ROOT
 
 
 @pytest.fixture(scope="module")
 def agreement() -> Iterator[ModuleType]:
     pytest.importorskip("matplotlib")
-    yield from imported("agreement")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "benchmarks")
+        yield importlib.import_module("evidence.agreement")
 
 
 @pytest.mark.system

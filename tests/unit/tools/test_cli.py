@@ -9,6 +9,7 @@ import platform
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 import zipfile
@@ -22,6 +23,7 @@ import pytest
 from jupyter_gpushare.settings import ENGINES, Settings
 from jupyter_gpushare.tools.cli.connection import settings_of
 from jupyter_gpushare.tools.cli.parser import make_parser
+from jupyter_gpushare.wire import launch
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import Snapshot
@@ -328,6 +330,32 @@ def test_the_doctor_knows_which_processes_share(
         assert checks()["cuda:0"]["sentence"] == "NVIDIA L4, 15.0 GiB, 12.0 GiB free"
 
 
+TROUBLE = f"""\
+12:00 jupyter_gpushare.broker process 7 of eve@lab: the hub http://lab:81/api does not answer
+12:01 jupyter_gpushare.broker a message of process 7 could not be handled
+Traceback (most recent call last):
+  File "{launch.__file__}", line 3, in connect
+    raise of("Ada's", code)
+          ^^^^^^^^^^^^^^^^^
+  File "{json.__file__}", line 9, in loads
+    code
+  File "/data/thesis of Ada/run.py", line 2, in run
+    code
+OSError: No such file or directory: '/data/thesis of Ada/a.csv' (near /data/Ada.csv, 3 MiB/s)
+12:02 jupyter_gpushare.broker eve@lab reads ~/Ada/b.csv
+"""
+TROUBLE_WITHOUT_NAMES = """\
+12:00 jupyter_gpushare.broker process 7 of u: the hub (url) does not answer
+12:01 jupyter_gpushare.broker a message of process 7 could not be handled
+Traceback (most recent call last):
+  File "jupyter_gpushare/wire/launch.py", line 3, in connect
+  File "python/json/__init__.py", line 9, in loads
+  File "(path)", line 2, in run
+OSError: No such file or directory: '(path)' (near (path), 3 MiB/s)
+12:02 jupyter_gpushare.broker u reads (path)
+"""
+
+
 @pytest.mark.system
 def test_a_bundle_has_what_a_maintainer_needs_and_no_names(
     session: Client, settings: Settings, tmp_path: Path
@@ -336,6 +364,8 @@ def test_a_bundle_has_what_a_maintainer_needs_and_no_names(
     with Client.connect(settings, "tests") as other:
         other.ask(m.Open("b", "courses/thesis of Ada.ipynb", "host"))
         file = tmp_path / "report.zip"
+        with launch.log_path(Path(settings.socket)).open("a") as log:
+            log.write(TROUBLE)
         done = gpushare("doctor", "--bundle", str(file), JUPYTER_GPUSHARE_QUANTUM_SECONDS="0.5")
     assert f"{file} has README.txt, checks.json, settings.json" in done.stderr + done.stdout
     with zipfile.ZipFile(file) as bundle:
@@ -346,9 +376,11 @@ def test_a_bundle_has_what_a_maintainer_needs_and_no_names(
     assert {view["name"] for view in sessions} == {"n1", "n2"}
     assert json.loads(parts["settings.json"])["quantum_seconds"] == 0.5
     assert "listens on" in parts["broker.log"]
+    assert re.sub(r"\bu\d+", "u", parts["broker.log"]).endswith(TROUBLE_WITHOUT_NAMES)
     everything = " ".join(parts.values())
-    for name in ("cnn", "thesis", "Ada", getpass.getuser(), platform.node(), str(Path.home())):
+    for name in ("cnn", "thesis", "Ada", getpass.getuser(), platform.node()):
         assert not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", everything), name
+    assert re.findall(r"(?<!\w)~?/\w.*", everything) == []  # a path
     again = gpushare("doctor", "--bundle", str(file))
     assert f"{file} is there already: name another file" in again.stderr
     assert again.returncode != 0
@@ -389,10 +421,22 @@ def test_the_doctor_says_why_no_lanes_are_shared_and_what_is_used_instead(
     assert "take turns all the same" in lanes["sentence"]
 
 
-def test_the_doctor_draws_a_table(settings: Settings) -> None:
-    text = gpushare("doctor").stdout
-    assert "C++ module" in text
-    assert "ok" in text
+def test_the_doctor_draws_a_table_and_prints_each_row_when_its_check_is_done(
+    settings: Settings,
+) -> None:
+    with socket.socket(socket.AF_UNIX) as silent:  # a broker that does not answer yet
+        silent.bind(settings.socket)
+        silent.listen()
+        doctor = subprocess.Popen([*COMMAND, "doctor"], stdout=subprocess.PIPE)
+        connection, _ = silent.accept()
+        assert doctor.stdout is not None
+        begins = os.read(doctor.stdout.fileno(), 1 << 16).decode()
+    connection.close()
+    ends = doctor.communicate()[0].decode()
+    titles = ["Installation", "Check", "system", "C++ module", "socket", "broker", "torch hooks"]
+    assert re.findall(rf"^ *({'|'.join(map(re.escape, titles))}) ", begins + ends, re.M) == titles
+    assert begins.rindex("socket") > begins.index("C++ module")
+    assert "broker  " not in begins
 
 
 # --- rules and classes ----------------------------------------------------------------------------
