@@ -3,6 +3,7 @@ import { ISessionView } from '../../src/state/snapshot';
 import { admin, all, many, newPage, node, show, texts, view } from './looks';
 import {
   device,
+  resting,
   running,
   session,
   snapshot,
@@ -61,6 +62,27 @@ describe('the last minute', () => {
       'closed'
     ]);
     expect(path('turns')).toEqual(['', 'M20.00 1v-1.00h20.00v1.00z']);
+  });
+
+  it('keeps that of a notebook whose memory has left the lane', () => {
+    const out = session({
+      ...waiting,
+      state: 'paged_out',
+      position: null,
+      lane: null
+    });
+    const turns = ['b', 'r'].map(id =>
+      turn({ session: id, began: 40, ended: 20, held: 20 })
+    );
+    const there = device([running, out], { turns, resting: [resting()] });
+    there.lanes[0].members = ['a'];
+    view.update({ state: snapshotOf(there), receivedAt: 0 });
+    expect(texts('.jp-GpuShare-member')).toEqual(['▶alice', '↓bob', '☾rose']);
+    expect(path('turns').slice(1)).toEqual([
+      'M20.00 1v-1.00h20.00v1.00z',
+      'M20.00 1v-1.00h20.00v1.00z'
+    ]);
+    expect(texts('.jp-GpuShare-more')).toEqual([]);
   });
 
   it('moves by itself', () => {
