@@ -1,5 +1,14 @@
 import { beforeEach, describe, expect, it } from 'vitest';
-import { newPage, node, show, texts, view, widths } from './looks';
+import {
+  buttons,
+  newPage,
+  node,
+  press,
+  show,
+  texts,
+  view,
+  widths
+} from './looks';
 import {
   device,
   resting,
@@ -45,25 +54,46 @@ describe('the memory map', () => {
     expect(texts('.jp-GpuShare-legend li')).toContain('3.0 GiB on disk');
   });
 
-  it('shows only its beginning where little is used, and says so', () => {
-    const little = device([running], {
-      persistent_bytes: 2 ** 30,
+  describe('of a device of which little is used', () => {
+    const little = session({ persistent_bytes: 2 ** 26 });
+    const part = device([little], {
+      persistent_bytes: 2 ** 26,
       unmanaged_bytes: 0,
-      free_bytes: 15 * 2 ** 30 - 2 ** 20,
-      lanes: [
-        {
-          id: 1,
-          bytes: 2 ** 20,
-          holder: 'a',
-          members: ['a'],
-          beside: null,
-          width_bytes: 0
-        }
-      ]
+      free_bytes: 16 * 2 ** 30 - 2 ** 26,
+      lanes: []
     });
-    view.update({ state: snapshotOf(little), receivedAt: 0 });
-    expect(widths('.jp-GpuShare-bar > .jp-GpuShare-kept')).toEqual([50]);
-    expect(node.textContent).toContain('The bar shows the first 2.0 GiB');
+    const kept = () => widths('.jp-GpuShare-bar > .jp-GpuShare-kept');
+
+    it('is to scale, with the names of the parts that have no room for one', () => {
+      view.update({ state: snapshotOf(part), receivedAt: 0 });
+      expect(kept()).toEqual([0.391]);
+      expect(texts('.jp-GpuShare-memory')[0]).toContain(
+        'Too narrow for a name, from the left: alice 64.0 MiB.'
+      );
+      const many = Array.from({ length: 9 }, (_, n) => ({
+        ...little,
+        id: `${n}`
+      }));
+      view.update({
+        state: snapshotOf({ ...part, sessions: many }),
+        receivedAt: 0
+      });
+      expect(texts('.jp-GpuShare-memory')[0]).toContain(', and 3 more.');
+    });
+
+    it('shows only its beginning where a viewer asks for it, and says so', () => {
+      view.update({ state: snapshotOf(part), receivedAt: 0 });
+      press('Zoom in to the memory in use');
+      expect(kept()).toEqual([50]);
+      expect(node.textContent).toContain(
+        'The bar shows the first 128 MiB; the other 15.9 GiB are free.'
+      );
+      expect(node.textContent).not.toContain('Too narrow');
+      press('Show the whole device');
+      expect(kept()).toEqual([0.391]);
+      show([running]);
+      expect(buttons()).not.toContain('Zoom in to the memory in use');
+    });
   });
 
   it('is described in words for people who do not see it', () => {
