@@ -153,6 +153,9 @@ function addNotebookCommands(
  * label says so at once.
  */
 function sharingCaption(front: FrontNotebook, trans: ITranslate): string {
+  if (!front.isKnown) {
+    return trans.__('GPU sharing is looked up for this notebook');
+  }
   if (front.wanted === null) {
     return front.session === null
       ? trans.__('GPU sharing is off in this notebook: turn it on')

@@ -117,7 +117,7 @@ describe('inThreeWords', () => {
       of({ state: 'idle' }),
       inThreeWords(released, resting(), english),
       inThreeWords(snapshot(), null, english),
-      inThreeWords(null, null, english)
+      inThreeWords(snapshot(), undefined, english)
     ];
     expect(texts).toEqual([
       '▶ host: running for 12 s',
@@ -129,7 +129,7 @@ describe('inThreeWords', () => {
       '○ host: idle',
       '☾ host: resting',
       '◌ GPU sharing: off',
-      '… looking for broker'
+      '… GPU sharing: not known yet'
     ]);
     expect(new Set(texts.map(text => text[0])).size).toBe(texts.length);
   });

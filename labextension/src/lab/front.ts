@@ -53,6 +53,23 @@ export class FrontNotebook {
     return front ? this._sessionOf(front) : null;
   }
 
+  /**
+   * Whether it is known that `session` is the one of the notebook in front: a
+   * kernel that this page has reached began to share before it or tells of it.
+   */
+  get isKnown(): boolean {
+    if (this._front === null || this.session !== null) {
+      return true;
+    }
+    const { isReady, session } = this._front.context.sessionContext;
+    const kernel = session?.kernel ?? null;
+    return (
+      this._model.known !== null &&
+      isReady &&
+      (kernel === null || kernel.connectionStatus === 'connected')
+    );
+  }
+
   /** Whether sharing can be switched here: in a kernel of Python. */
   get canShare(): boolean {
     const language = this.document?.model.defaultKernelLanguage || 'python';
@@ -148,8 +165,11 @@ export class FrontNotebook {
     const sharing = new Sharing(kernel);
     this._opened.set(panel, { context, cells, sharing });
     panel.disposed.connect(() => this._opened.delete(panel));
-    context.sessionContext.kernelChanged.connect(this._onChange, this);
-    context.sessionContext.statusChanged.connect(this._onChange, this);
+    const { sessionContext } = context;
+    sessionContext.kernelChanged.connect(this._onChange, this);
+    sessionContext.statusChanged.connect(this._onChange, this);
+    sessionContext.connectionStatusChanged.connect(this._onChange, this);
+    void sessionContext.ready.then(() => this._onChange());
     cells.changed.connect(this._onChange, this);
     sharing.changed.connect(this._onChange, this);
     this._onChange();

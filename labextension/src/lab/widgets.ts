@@ -163,9 +163,11 @@ export class GpuShareStatus extends Widget {
     if (front.document === null) {
       return summary(state, trans);
     }
-    return front.wanted !== null && front.isBusy
-      ? trans.__('… waits for the running cell to end')
-      : inThreeWords(state, front.session, trans);
+    if (front.wanted !== null && front.isBusy) {
+      return trans.__('… waits for the running cell to end');
+    }
+    const session = front.isKnown ? front.session : undefined;
+    return inThreeWords(state, session, trans);
   }
 
   private _front: FrontNotebook;

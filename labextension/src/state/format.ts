@@ -418,15 +418,19 @@ export function summary(state: State, trans: ITranslate): string {
 
 /**
  * A notebook's devices and state in a few words, after a sign that needs no
- * colour: `▶ cuda:0: running`.
+ * colour: `▶ cuda:0: running`. Null is a notebook that does not share; undefined
+ * is one of which that is not known yet.
  */
 export function inThreeWords(
   state: State,
-  notebook: Notebook | null,
+  notebook: Notebook | null | undefined,
   trans: ITranslate
 ): string {
   if (!isSnapshot(state)) {
     return away(state, trans);
+  }
+  if (notebook === undefined) {
+    return trans.__('… GPU sharing: not known yet');
   }
   if (notebook === null) {
     return trans.__('◌ GPU sharing: off');
