@@ -47,15 +47,24 @@ function list(rows: [string, string][]): INode {
   return h('dl', {}, ...cells);
 }
 
-/** A teacher sets the weights of the group's notebooks. */
 function whatMayBeDone(session: ISessionView, viewModel: IViewModel): Child {
-  if (isOwn(viewModel.viewer, session)) {
-    return buttons(session, viewModel);
+  if (!maySetWeight(session, viewModel)) {
+    return null;
   }
-  return viewModel.actions &&
-    teaches(viewModel.viewer, viewModel.snapshot, session.group)
-    ? div('div', 'buttons', {}, weight(session, viewModel))
-    : null;
+  return isOwn(viewModel.viewer, session)
+    ? buttons(session, viewModel)
+    : div('div', 'buttons', {}, weight(session, viewModel));
+}
+
+/** A teacher sets the weights of the group's notebooks. */
+function maySetWeight(
+  session: ISessionView,
+  { actions, viewer, snapshot }: IViewModel
+): boolean {
+  return (
+    actions !== null &&
+    (isOwn(viewer, session) || teaches(viewer, snapshot, session.group))
+  );
 }
 
 function identity(
@@ -98,7 +107,10 @@ function facts(
       : [[trans.__('Finish'), finish(session, trans)] as [string, string]]),
     [trans.__('Device time'), clock(session.device_seconds)],
     [trans.__('Waited'), clock(session.waited_seconds)],
-    [trans.__('Weight'), String(session.weight)],
+    // the field tells it where there is one
+    ...(maySetWeight(session, viewModel)
+      ? []
+      : [[trans.__('Weight'), String(session.weight)] as [string, string]]),
     [trans.__('Priority'), String(session.priority)]
   ];
 }

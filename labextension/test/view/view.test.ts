@@ -121,6 +121,9 @@ describe('the queue', () => {
     expect(node.textContent).toContain('lab/alice.ipynb');
     show([running, waiting]);
     expect(texts('dd')).toContain('1200');
+    show([running, waiting], viewer({ user: 'bob' }));
+    expect(texts('dt')).toContain('Weight');
+    show([running, waiting]);
     press('alice.ipynb');
     expect(texts('dd')).toEqual([]);
   });
@@ -397,6 +400,7 @@ describe('what a viewer may do', () => {
     press('Resume');
     expect(actions.change).toHaveBeenCalledWith('a', { paused: false });
     const input = node.querySelector('input')!;
+    expect(texts('dt')).not.toContain('Weight'); // which the field tells
     input.value = '2.5';
     input.dispatchEvent(new Event('change'));
     expect(actions.change).toHaveBeenCalledWith('a', { weight: 2.5 });
