@@ -45,7 +45,7 @@ export class GpuSharePanel extends Widget {
     this.node.setAttribute('aria-label', this.title.caption);
     this.node.tabIndex = 0; // so that arrows scroll it
     // here, since it is needed before the style sheet has come
-    this.node.style.minWidth = '320px';
+    this.node.style.minWidth = '240px';
     this._model = model;
     this._front = front;
     this._view = new GpuShareView(this.node, trans, actions);

@@ -232,7 +232,12 @@ function drawn(row: IRow, viewModel: IViewModel): INode {
       {},
       h(
         'td',
-        { class: 'jp-GpuShare-reason', colspan: COLUMNS - 1 },
+        {
+          class: 'jp-GpuShare-reason',
+          colspan: COLUMNS - 1,
+          // where the panel is too narrow for their columns
+          'data-times': times(row)
+        },
         div('span', 'ownerToo', { 'aria-hidden': 'true' }, `${user} · `),
         row.reason,
         queueAgain(row.notebook, viewModel)
@@ -242,6 +247,10 @@ function drawn(row: IRow, viewModel: IViewModel): INode {
       ? h('tr', { key: 'more' }, h('td', { colspan: COLUMNS }, row.details()))
       : null
   );
+}
+
+function times({ since, expected }: IRow): string | null {
+  return since || expected ? `${joined([since, expected])} · ` : null;
 }
 
 function badge({ sign, state, label }: IRow): INode {
