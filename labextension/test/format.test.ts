@@ -10,7 +10,7 @@ import {
   ofKernel,
   summary
 } from '../src/state/format';
-import { inOrder } from '../src/state/queue';
+import { inOrder, isFree } from '../src/state/queue';
 import {
   device,
   resting,
@@ -68,6 +68,21 @@ describe('inOrder', () => {
     const idle = session({ id: 'd' });
     const ids = inOrder([idle, second, waiting, running]).map(({ id }) => id);
     expect(ids).toEqual(['a', 'b', 'c', 'd']);
+  });
+});
+
+describe('isFree', () => {
+  it.each([
+    [session(), true],
+    [resting(), true],
+    [session({ state: 'paused' }), true],
+    [running, false],
+    [waiting, false],
+    [session({ state: 'throttled', waiting_seconds: 3 }), false],
+    [session({ state: 'paused', waiting_seconds: 3 }), false],
+    [session({ busy: true }), false]
+  ])('tells whether a cell would not run twice: %#', (notebook, free) => {
+    expect(isFree(notebook)).toBe(free);
   });
 });
 

@@ -9,6 +9,7 @@ import { Cells, INotebookPanel } from './cells';
 import { Notebook, ofKernel } from '../state/format';
 import { GpuShareModel } from '../state/model';
 import { Paths } from '../state/names';
+import { isFree } from '../state/queue';
 import { Sharing } from './sharing';
 
 const RUN_CELL = 'notebook:run-cell';
@@ -113,27 +114,57 @@ export class FrontNotebook {
     return paths;
   }
 
-  /** How to run the cell again whose wait was cancelled; null where no open notebook has one. */
+  /**
+   * How to run the cell again whose wait was cancelled; null where no open
+   * notebook has one, or where its kernel has something to do.
+   */
   again(notebook: Notebook): (() => Promise<void>) | null {
     const found = [...this._opened.values()].find(
       opened =>
-        opened.cells.cancelled >= 0 &&
-        this._sessionOf(opened)?.id === notebook.id
+        this._sessionOf(opened)?.id === notebook.id && this._canRunAgain(opened)
     );
-    return found ? () => this._runAgain(found.cells) : null;
+    return found ? () => this._runAgain(found) : null;
+  }
+
+  /**
+   * The saved output tells of a cancelled wait for as long as the next run has
+   * printed nothing, so it does not tell that the cell has not been run again.
+   */
+  private _canRunAgain(opened: IOpened): boolean {
+    const { cells, sharing } = opened;
+    const session = this._sessionOf(opened);
+    return (
+      cells.cancelled >= 0 &&
+      !cells.isRunning &&
+      !this._again.has(cells) &&
+      sharing.kernel?.status === 'idle' &&
+      session !== null &&
+      isFree(session)
+    );
   }
 
   /**
    * By the front end's own command, which runs the active cell of the notebook
    * in front.
    */
-  private async _runAgain(cells: Cells): Promise<void> {
-    const { panel, cancelled } = cells;
+  private async _runAgain(opened: IOpened): Promise<void> {
+    const { cells } = opened;
+    const { panel } = cells;
     this._app.shell.activateById(panel.id);
     await this._comesToFront(panel);
+    // a second press, or another page, may have come first
+    if (!this._canRunAgain(opened)) {
+      throw new Error(`${panel.title.label} runs or waits already.`);
+    }
     panel.content.deselectAll();
-    panel.content.activeCellIndex = cancelled;
-    void this._app.commands.execute(RUN_CELL); // it ends with the cell
+    panel.content.activeCellIndex = cells.cancelled;
+    this._again.add(cells);
+    const ended = () => {
+      this._again.delete(cells);
+      this._onChange();
+    };
+    void this._app.commands.execute(RUN_CELL).then(ended, ended);
+    this._onChange();
   }
 
   private async _comesToFront(panel: INotebookPanel): Promise<void> {
@@ -179,6 +210,7 @@ export class FrontNotebook {
     this._changed.emit();
   }
 
+  private _again = new Set<Cells>(); // whose cancelled cell runs again
   private _app: JupyterFrontEnd;
   private _changed = new Signal<this, void>(this);
   private _model: GpuShareModel;
