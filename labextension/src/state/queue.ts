@@ -1,6 +1,12 @@
 /** Which notebooks run, take turns or wait, in one order for the headline, the lanes and the table. */
 
-import { IDeviceView, IRestingView, ISessionView, ITurnView } from './snapshot';
+import {
+  IDeviceView,
+  IRestingView,
+  ISessionView,
+  ISnapshot,
+  ITurnView
+} from './snapshot';
 
 /** Seconds; a longer turn does not change while a person reads. */
 export const QUICK_SECONDS = 3;
@@ -41,6 +47,18 @@ export function runs(session: ISessionView): boolean {
  */
 export function waits(session: ISessionView): boolean {
   return session.position !== null;
+}
+
+/** Whether it has had a turn, so that the end of its cell may lose something. */
+export function hadTurns(
+  { id, iterations, device_seconds }: ISessionView,
+  { devices }: ISnapshot
+): boolean {
+  return (
+    iterations > 0 ||
+    device_seconds > 0 ||
+    devices.some(({ turns }) => turns?.some(({ session }) => session === id))
+  );
 }
 
 /**

@@ -2,6 +2,7 @@
  * All details of one notebook: facts, and what the viewer may do to it.
  */
 
+import { pause } from './cancel';
 import { button, Child, div, h, INode } from './dom';
 import {
   atOnce,
@@ -135,17 +136,14 @@ function buttons(session: ISessionView, viewModel: IViewModel): Child {
           )
         )
       : null,
-    button(paused ? trans.__('Resume') : trans.__('Pause'), () =>
-      act(
-        actions.change(session.id, { paused: !paused }),
-        paused
-          ? trans.__('%1 takes turns again.', name)
-          : trans.__(
-              '%1 is paused. It will not use the device until it is resumed.',
-              name
-            )
-      )
-    ),
+    paused
+      ? button(trans.__('Resume'), () =>
+          act(
+            actions.change(session.id, { paused: false }),
+            trans.__('%1 takes turns again.', name)
+          )
+        )
+      : button(trans.__('Pause'), () => pause(session, viewModel)),
     isIdle && session.persistent_bytes > 0
       ? button(trans.__('Move to disk'), () =>
           act(
