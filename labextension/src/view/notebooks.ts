@@ -76,7 +76,7 @@ export function notebooks(device: IDeviceView, viewModel: IViewModel): INode {
         head(trans.__('Owner')),
         head(trans.__('Since')),
         head(trans.__('Expected')),
-        head('', trans.__('Cancel'))
+        head(trans.__('Cancel')) // read out, and not drawn
       )
     ),
     ...parts.flatMap(part => part(device, viewModel))
