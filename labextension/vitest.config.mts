@@ -1,5 +1,5 @@
 import { defineConfig } from 'vitest/config';
 
 export default defineConfig({
-  test: { environment: 'jsdom', include: ['test/*.test.ts'] }
+  test: { environment: 'jsdom', include: ['test/**/*.test.ts'] }
 });

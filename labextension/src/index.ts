@@ -5,19 +5,26 @@ import {
   JupyterFrontEnd,
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
-import { ICommandPalette, Notification } from '@jupyterlab/apputils';
+import {
+  Dialog,
+  ICommandPalette,
+  Notification,
+  showDialog
+} from '@jupyterlab/apputils';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
 import { RestActions } from './actions';
-import { isOwn, ITranslate, rests } from './state/format';
+import { fileName, isOwn, ITranslate, rests } from './state/format';
 import { FrontNotebook } from './lab/front';
 import { JobsModel } from './lab/jobs_model';
 import { GpuShareModel } from './state/model';
-import { waits } from './state/queue';
+import { hadTurns, waits } from './state/queue';
+import { ISessionView } from './state/snapshot';
 import { openSocket, sendTo } from './lab/server';
 import { GpuSharePanel, GpuShareStatus, lanesIcon } from './lab/widgets';
+import { answers, question } from './view/cancel';
 
 const PLUGIN_ID = 'jupyter-gpushare:plugin';
 
@@ -139,7 +146,7 @@ function addNotebookCommands(
       const session = mine();
       return session !== null && waits(session);
     },
-    execute: () => say(actions.ask(present()!.id, 'cancel'))
+    execute: () => say(cancelWait(present()!, model, actions, trans))
   });
   front.changed.connect(() => {
     for (const id of Object.values(CommandIDs).slice(1)) {
@@ -148,11 +155,42 @@ function addNotebookCommands(
   });
 }
 
+/** A cell that has had turns is ended after a question, as in the panel. */
+async function cancelWait(
+  session: ISessionView,
+  model: GpuShareModel,
+  actions: RestActions,
+  trans: ITranslate
+): Promise<void> {
+  const { pause, stop, keep } = answers(trans);
+  const chosen =
+    model.known && hadTurns(session, model.known)
+      ? await showDialog({
+          title: stop,
+          body: question(session, fileName(session.name), trans),
+          buttons: [
+            Dialog.cancelButton({ label: keep }),
+            Dialog.okButton({ label: pause }),
+            Dialog.warnButton({ label: stop })
+          ]
+        })
+      : { button: { label: stop } };
+  switch (chosen.button.label) {
+    case pause:
+      return actions.change(session.id, { paused: true });
+    case stop:
+      return actions.ask(session.id, 'cancel');
+  }
+}
+
 /**
  * The label of the toolbar button; a click waits for a running cell, and the
  * label says so at once.
  */
 function sharingCaption(front: FrontNotebook, trans: ITranslate): string {
+  if (!front.isKnown) {
+    return trans.__('GPU sharing is looked up for this notebook');
+  }
   if (front.wanted === null) {
     return front.session === null
       ? trans.__('GPU sharing is off in this notebook: turn it on')

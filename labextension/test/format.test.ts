@@ -10,7 +10,7 @@ import {
   ofKernel,
   summary
 } from '../src/state/format';
-import { inOrder } from '../src/state/queue';
+import { inOrder, isFree } from '../src/state/queue';
 import {
   device,
   resting,
@@ -71,6 +71,21 @@ describe('inOrder', () => {
   });
 });
 
+describe('isFree', () => {
+  it.each([
+    [session(), true],
+    [resting(), true],
+    [session({ state: 'paused' }), true],
+    [running, false],
+    [waiting, false],
+    [session({ state: 'throttled', waiting_seconds: 3 }), false],
+    [session({ state: 'paused', waiting_seconds: 3 }), false],
+    [session({ busy: true }), false]
+  ])('tells whether a cell would not run twice: %#', (notebook, free) => {
+    expect(isFree(notebook)).toBe(free);
+  });
+});
+
 describe('summary', () => {
   it('counts running and waiting notebooks', () => {
     const text = (...all: (typeof running)[]) =>
@@ -117,7 +132,7 @@ describe('inThreeWords', () => {
       of({ state: 'idle' }),
       inThreeWords(released, resting(), english),
       inThreeWords(snapshot(), null, english),
-      inThreeWords(null, null, english)
+      inThreeWords(snapshot(), undefined, english)
     ];
     expect(texts).toEqual([
       '▶ host: running for 12 s',
@@ -129,7 +144,7 @@ describe('inThreeWords', () => {
       '○ host: idle',
       '☾ host: resting',
       '◌ GPU sharing: off',
-      '… looking for broker'
+      '… GPU sharing: not known yet'
     ]);
     expect(new Set(texts.map(text => text[0])).size).toBe(texts.length);
   });

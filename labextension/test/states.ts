@@ -55,7 +55,10 @@ export const running = session({
   reason: 'runs',
   why: [{ code: 'runs' }]
 });
+/** It has had no turn yet. */
 export const waiting = session({
+  device_seconds: 0,
+  iterations: 0,
   id: 'b',
   name: 'bob.ipynb',
   user: 'bob',

@@ -9,6 +9,7 @@ import { Cells, INotebookPanel } from './cells';
 import { Notebook, ofKernel } from '../state/format';
 import { GpuShareModel } from '../state/model';
 import { Paths } from '../state/names';
+import { isFree } from '../state/queue';
 import { Sharing } from './sharing';
 
 const RUN_CELL = 'notebook:run-cell';
@@ -51,6 +52,23 @@ export class FrontNotebook {
   get session(): Notebook | null {
     const front = this._front;
     return front ? this._sessionOf(front) : null;
+  }
+
+  /**
+   * Whether it is known that `session` is the one of the notebook in front: a
+   * kernel that this page has reached began to share before it or tells of it.
+   */
+  get isKnown(): boolean {
+    if (this._front === null || this.session !== null) {
+      return true;
+    }
+    const { isReady, session } = this._front.context.sessionContext;
+    const kernel = session?.kernel ?? null;
+    return (
+      this._model.known !== null &&
+      isReady &&
+      (kernel === null || kernel.connectionStatus === 'connected')
+    );
   }
 
   /** Whether sharing can be switched here: in a kernel of Python. */
@@ -96,27 +114,57 @@ export class FrontNotebook {
     return paths;
   }
 
-  /** How to run the cell again whose wait was cancelled; null where no open notebook has one. */
+  /**
+   * How to run the cell again whose wait was cancelled; null where no open
+   * notebook has one, or where its kernel has something to do.
+   */
   again(notebook: Notebook): (() => Promise<void>) | null {
     const found = [...this._opened.values()].find(
       opened =>
-        opened.cells.cancelled >= 0 &&
-        this._sessionOf(opened)?.id === notebook.id
+        this._sessionOf(opened)?.id === notebook.id && this._canRunAgain(opened)
     );
-    return found ? () => this._runAgain(found.cells) : null;
+    return found ? () => this._runAgain(found) : null;
+  }
+
+  /**
+   * The saved output tells of a cancelled wait for as long as the next run has
+   * printed nothing, so it does not tell that the cell has not been run again.
+   */
+  private _canRunAgain(opened: IOpened): boolean {
+    const { cells, sharing } = opened;
+    const session = this._sessionOf(opened);
+    return (
+      cells.cancelled >= 0 &&
+      !cells.isRunning &&
+      !this._again.has(cells) &&
+      sharing.kernel?.status === 'idle' &&
+      session !== null &&
+      isFree(session)
+    );
   }
 
   /**
    * By the front end's own command, which runs the active cell of the notebook
    * in front.
    */
-  private async _runAgain(cells: Cells): Promise<void> {
-    const { panel, cancelled } = cells;
+  private async _runAgain(opened: IOpened): Promise<void> {
+    const { cells } = opened;
+    const { panel } = cells;
     this._app.shell.activateById(panel.id);
     await this._comesToFront(panel);
+    // a second press, or another page, may have come first
+    if (!this._canRunAgain(opened)) {
+      throw new Error(`${panel.title.label} runs or waits already.`);
+    }
     panel.content.deselectAll();
-    panel.content.activeCellIndex = cancelled;
-    void this._app.commands.execute(RUN_CELL); // it ends with the cell
+    panel.content.activeCellIndex = cells.cancelled;
+    this._again.add(cells);
+    const ended = () => {
+      this._again.delete(cells);
+      this._onChange();
+    };
+    void this._app.commands.execute(RUN_CELL).then(ended, ended);
+    this._onChange();
   }
 
   private async _comesToFront(panel: INotebookPanel): Promise<void> {
@@ -148,8 +196,11 @@ export class FrontNotebook {
     const sharing = new Sharing(kernel);
     this._opened.set(panel, { context, cells, sharing });
     panel.disposed.connect(() => this._opened.delete(panel));
-    context.sessionContext.kernelChanged.connect(this._onChange, this);
-    context.sessionContext.statusChanged.connect(this._onChange, this);
+    const { sessionContext } = context;
+    sessionContext.kernelChanged.connect(this._onChange, this);
+    sessionContext.statusChanged.connect(this._onChange, this);
+    sessionContext.connectionStatusChanged.connect(this._onChange, this);
+    void sessionContext.ready.then(() => this._onChange());
     cells.changed.connect(this._onChange, this);
     sharing.changed.connect(this._onChange, this);
     this._onChange();
@@ -159,6 +210,7 @@ export class FrontNotebook {
     this._changed.emit();
   }
 
+  private _again = new Set<Cells>(); // whose cancelled cell runs again
   private _app: JupyterFrontEnd;
   private _changed = new Signal<this, void>(this);
   private _model: GpuShareModel;

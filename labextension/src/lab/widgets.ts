@@ -45,7 +45,7 @@ export class GpuSharePanel extends Widget {
     this.node.setAttribute('aria-label', this.title.caption);
     this.node.tabIndex = 0; // so that arrows scroll it
     // here, since it is needed before the style sheet has come
-    this.node.style.minWidth = '320px';
+    this.node.style.minWidth = '240px';
     this._model = model;
     this._front = front;
     this._view = new GpuShareView(this.node, trans, actions);
@@ -163,9 +163,11 @@ export class GpuShareStatus extends Widget {
     if (front.document === null) {
       return summary(state, trans);
     }
-    return front.wanted !== null && front.isBusy
-      ? trans.__('… waits for the running cell to end')
-      : inThreeWords(state, front.session, trans);
+    if (front.wanted !== null && front.isBusy) {
+      return trans.__('… waits for the running cell to end');
+    }
+    const session = front.isKnown ? front.session : undefined;
+    return inThreeWords(state, session, trans);
   }
 
   private _front: FrontNotebook;

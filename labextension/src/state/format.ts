@@ -253,9 +253,8 @@ export function headline(
   ];
   if (queue.length > 0) {
     const count = trans.__('%1 waiting', queue.length);
-    const next = trans.__('%1 is next', names(queue)[0]);
-    const soon = expected(queue[0], trans);
-    parts.push(`${count}; ${[next, soon].filter(Boolean).join(', ')}.`);
+    const next = whatIsNext(queue[0], names(queue)[0], trans);
+    parts.push(next ? `${count}; ${next}.` : `${count}.`);
   } else if (device.sessions.length > 0 && taking.length === 0) {
     parts.push(trans.__('No notebook is waiting.'));
   }
@@ -314,6 +313,19 @@ function whatTakesTurns(names: string[], trans: ITranslate): string {
         others.length
       );
   }
+}
+
+/** Empty where those that take turns have the first positions of the queue. */
+function whatIsNext(
+  session: ISessionView,
+  name: string,
+  trans: ITranslate
+): string {
+  return session.position === 1
+    ? [trans.__('%1 is next', name), expected(session, trans)]
+        .filter(Boolean)
+        .join(', ')
+    : '';
 }
 
 /** `in about 0:12`, that it is not known, or nothing where it is within a second. */
@@ -406,15 +418,19 @@ export function summary(state: State, trans: ITranslate): string {
 
 /**
  * A notebook's devices and state in a few words, after a sign that needs no
- * colour: `▶ cuda:0: running`.
+ * colour: `▶ cuda:0: running`. Null is a notebook that does not share; undefined
+ * is one of which that is not known yet.
  */
 export function inThreeWords(
   state: State,
-  notebook: Notebook | null,
+  notebook: Notebook | null | undefined,
   trans: ITranslate
 ): string {
   if (!isSnapshot(state)) {
     return away(state, trans);
+  }
+  if (notebook === undefined) {
+    return trans.__('… GPU sharing: not known yet');
   }
   if (notebook === null) {
     return trans.__('◌ GPU sharing: off');

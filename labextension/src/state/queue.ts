@@ -1,6 +1,12 @@
 /** Which notebooks run, take turns or wait, in one order for the headline, the lanes and the table. */
 
-import { IDeviceView, ISessionView, ITurnView } from './snapshot';
+import {
+  IDeviceView,
+  IRestingView,
+  ISessionView,
+  ISnapshot,
+  ITurnView
+} from './snapshot';
 
 /** Seconds; a longer turn does not change while a person reads. */
 export const QUICK_SECONDS = 3;
@@ -41,6 +47,34 @@ export function runs(session: ISessionView): boolean {
  */
 export function waits(session: ISessionView): boolean {
   return session.position !== null;
+}
+
+/** Whether it has had a turn, so that the end of its cell may lose something. */
+export function hadTurns(
+  { id, iterations, device_seconds }: ISessionView,
+  { devices }: ISnapshot
+): boolean {
+  return (
+    iterations > 0 ||
+    device_seconds > 0 ||
+    devices.some(({ turns }) => turns?.some(({ session }) => session === id))
+  );
+}
+
+/**
+ * Whether a cell may run there now, and would not run twice: nothing runs, waits
+ * or is throttled, and no cell computes without the device.
+ */
+export function isFree(notebook: ISessionView | IRestingView): boolean {
+  return (
+    !('state' in notebook) ||
+    !(
+      runs(notebook) ||
+      waits(notebook) ||
+      notebook.waiting_seconds !== null ||
+      notebook.busy
+    )
+  );
 }
 
 /** Those that run, then the queue by its positions, then the others by name. */

@@ -2,6 +2,7 @@
  * All details of one notebook: facts, and what the viewer may do to it.
  */
 
+import { pause } from './cancel';
 import { button, Child, div, h, INode } from './dom';
 import {
   atOnce,
@@ -47,15 +48,24 @@ function list(rows: [string, string][]): INode {
   return h('dl', {}, ...cells);
 }
 
-/** A teacher sets the weights of the group's notebooks. */
 function whatMayBeDone(session: ISessionView, viewModel: IViewModel): Child {
-  if (isOwn(viewModel.viewer, session)) {
-    return buttons(session, viewModel);
+  if (!maySetWeight(session, viewModel)) {
+    return null;
   }
-  return viewModel.actions &&
-    teaches(viewModel.viewer, viewModel.snapshot, session.group)
-    ? div('div', 'buttons', {}, weight(session, viewModel))
-    : null;
+  return isOwn(viewModel.viewer, session)
+    ? buttons(session, viewModel)
+    : div('div', 'buttons', {}, weight(session, viewModel));
+}
+
+/** A teacher sets the weights of the group's notebooks. */
+function maySetWeight(
+  session: ISessionView,
+  { actions, viewer, snapshot }: IViewModel
+): boolean {
+  return (
+    actions !== null &&
+    (isOwn(viewer, session) || teaches(viewer, snapshot, session.group))
+  );
 }
 
 function identity(
@@ -98,7 +108,10 @@ function facts(
       : [[trans.__('Finish'), finish(session, trans)] as [string, string]]),
     [trans.__('Device time'), clock(session.device_seconds)],
     [trans.__('Waited'), clock(session.waited_seconds)],
-    [trans.__('Weight'), String(session.weight)],
+    // the field tells it where there is one
+    ...(maySetWeight(session, viewModel)
+      ? []
+      : [[trans.__('Weight'), String(session.weight)] as [string, string]]),
     [trans.__('Priority'), String(session.priority)]
   ];
 }
@@ -123,17 +136,14 @@ function buttons(session: ISessionView, viewModel: IViewModel): Child {
           )
         )
       : null,
-    button(paused ? trans.__('Resume') : trans.__('Pause'), () =>
-      act(
-        actions.change(session.id, { paused: !paused }),
-        paused
-          ? trans.__('%1 takes turns again.', name)
-          : trans.__(
-              '%1 is paused. It will not use the device until it is resumed.',
-              name
-            )
-      )
-    ),
+    paused
+      ? button(trans.__('Resume'), () =>
+          act(
+            actions.change(session.id, { paused: false }),
+            trans.__('%1 takes turns again.', name)
+          )
+        )
+      : button(trans.__('Pause'), () => pause(session, viewModel)),
     isIdle && session.persistent_bytes > 0
       ? button(trans.__('Move to disk'), () =>
           act(

@@ -10,18 +10,17 @@ import {
   bytes,
   clock,
   gang,
+  Notebook,
   QUICK_SIGN,
+  resting,
+  rests,
   sign,
+  stateOf,
   stem
 } from '../state/format';
 import { arranged, byName, runs, takers, waits } from '../state/queue';
 import { IViewModel } from './view_model';
-import {
-  IDeviceView,
-  ILaneView,
-  ISessionView,
-  ITurnView
-} from '../state/snapshot';
+import { IDeviceView, ILaneView, ITurnView } from '../state/snapshot';
 
 export const SHOWN_SECONDS = 60;
 const ROWS = 6;
@@ -60,7 +59,8 @@ function laneRow(
 ): INode {
   const { trans } = viewModel;
   const rows = inLane(lane, device);
-  const hidden = lane.members.length - rows.length;
+  const shown = new Set(rows.map(({ id }) => id));
+  const hidden = lane.members.filter(id => !shown.has(id)).length;
   const gone = goneRow(lane, device, viewModel);
   return div(
     'div',
@@ -82,7 +82,7 @@ function laneRow(
       )
     ),
     coLane(lane, device, viewModel),
-    ...rows.map(session => memberRow(session, device, viewModel)),
+    ...rows.map(notebook => memberRow(notebook, device, viewModel)),
     gone,
     rows.length > 0 || gone !== null ? axis(viewModel) : null,
     hidden > 0 && rows.length > 0
@@ -125,14 +125,21 @@ function axis({ trans }: IViewModel): INode {
 
 /**
  * Those that run, those that take turns and the queue in its order, as in the
- * table; then those that had turns in the last minute.
+ * table; then those that had turns in the last minute, though their memory has
+ * left the lane since.
  */
-function inLane(lane: ILaneView, device: IDeviceView): ISessionView[] {
+function inLane(lane: ILaneView, device: IDeviceView): Notebook[] {
   const { running, taking, queue, others } = arranged(device);
-  const had = new Set(recent(device).map(turn => turn.session));
-  const gone = byName(others.filter(one => had.has(one.id)));
-  return [...running, ...taking, ...queue, ...gone]
-    .filter(one => one.lane === lane.id)
+  const lanes = new Map(
+    recent(device).map(turn => [turn.session, turn.lane] as const)
+  );
+  const had = byName(
+    [...others, ...resting(device)].filter(({ id }) => lanes.has(id))
+  );
+  const laneOf = (one: Notebook) =>
+    (rests(one) ? null : one.lane) ?? lanes.get(one.id);
+  return [...running, ...taking, ...queue, ...had]
+    .filter(one => laneOf(one) === lane.id)
     .slice(0, ROWS);
 }
 
@@ -141,29 +148,31 @@ function recent(device: IDeviceView): ITurnView[] {
 }
 
 function memberRow(
-  session: ISessionView,
+  notebook: Notebook,
   device: IDeviceView,
   viewModel: IViewModel
 ): INode {
-  const turns = recent(device).filter(turn => turn.session === session.id);
+  const turns = recent(device).filter(turn => turn.session === notebook.id);
   // a state that changes faster than a person reads is not shown as if it
   // stayed
-  const [kind, shown] = takers(device).has(session.id)
+  const [kind, shown] = takers(device).has(notebook.id)
     ? ['quick', QUICK_SIGN]
-    : [session.state, sign(session)];
+    : [stateOf(notebook), sign(notebook)];
   return div(
     'div',
     `member jp-mod-${kind}`,
-    { key: session.id, title: whose(session, viewModel) },
+    { key: notebook.id, title: whose(notebook, viewModel) },
     div('span', 'sign', { 'aria-hidden': 'true' }, shown),
-    div('span', 'name', {}, stem(viewModel.nameOf(session))),
-    strip(turns, session.name, waitLine(session), viewModel)
+    div('span', 'name', {}, stem(viewModel.nameOf(notebook))),
+    strip(turns, notebook.name, waitLine(notebook), viewModel)
   );
 }
 
-function whose(session: ISessionView, { trans }: IViewModel): string {
-  const who = `${session.name} (${session.user})`;
-  return gang(session).length > 0 ? `${who}: ${atOnce(session, trans)}` : who;
+function whose(notebook: Notebook, { trans }: IViewModel): string {
+  const who = `${notebook.name} (${notebook.user})`;
+  return !rests(notebook) && gang(notebook).length > 0
+    ? `${who}: ${atOnce(notebook, trans)}`
+    : who;
 }
 
 /**
@@ -175,7 +184,9 @@ function goneRow(
   device: IDeviceView,
   viewModel: IViewModel
 ): INode | null {
-  const here = new Set(device.sessions.map(({ id }) => id));
+  const here = new Set(
+    [...device.sessions, ...resting(device)].map(({ id }) => id)
+  );
   const turns = recent(device).filter(
     turn => turn.lane === lane.id && !here.has(turn.session)
   );
@@ -268,10 +279,10 @@ function bars(shares: Map<number, number>, now: number): string {
     .join('');
 }
 
-function waitLine(session: ISessionView): string {
-  if (session.waiting_seconds === null || runs(session)) {
+function waitLine(notebook: Notebook): string {
+  if (rests(notebook) || notebook.waiting_seconds === null || runs(notebook)) {
     return '';
   }
-  const since = SHOWN_SECONDS - session.waiting_seconds;
+  const since = SHOWN_SECONDS - notebook.waiting_seconds;
   return `M${Math.max(0, since).toFixed(2)} .5H${SHOWN_SECONDS}`;
 }

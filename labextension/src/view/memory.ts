@@ -1,23 +1,28 @@
 /**
  * The memory of a device, to scale: one bar for the device, one for memory that
- * lies on disk.
+ * lies on disk. A viewer may ask for the part of the bar that is used.
  */
 
-import { Child, div, h, INode } from './dom';
+import { button, Child, div, h, INode } from './dom';
 import { bytes, labels, Notebook, resting, stem, title } from '../state/format';
 import { IViewModel } from './view_model';
 import { IDeviceView, ILaneView, ISessionView } from '../state/snapshot';
 
-const MAGNIFIED = 8; // below this part of the device the bar shows only its beginning
-const MANY = 40; // parts of the bar; more of them have no lines in between
+const MAGNIFIED = 8; // below this part of the device the bar can be zoomed
+const NARROW = 0.02; // of the bar; a line beside such a part would hide it
+const NAMED = 6; // parts without room for a name that the legend names
 const STRIPES = 8; // of a lane; more of them have no space in between
 const LABELLED = 0.16; // of the bar; a narrower part has no room for a name
 
 export function memoryMap(device: IDeviceView, viewModel: IViewModel): INode {
   const { trans } = viewModel;
-  const span = scale(device);
+  const zoom = `zoom ${device.name}`;
+  const span = viewModel.isOpen(zoom) ? beginning(device) : whole(device);
   const rest = device.capacity_bytes - span;
-  const many = device.sessions.length > MANY ? ' jp-mod-many' : '';
+  const isNarrow = resident(device).some(
+    ({ persistent_bytes }) => persistent_bytes < NARROW * span
+  );
+  const many = isNarrow ? ' jp-mod-many' : '';
   return div(
     'section',
     'memory',
@@ -42,6 +47,7 @@ export function memoryMap(device: IDeviceView, viewModel: IViewModel): INode {
     ),
     onDisk(device, span, viewModel),
     legend(device, viewModel),
+    unlabelled(device, span, viewModel),
     rest > 0
       ? div(
           'p',
@@ -53,18 +59,66 @@ export function memoryMap(device: IDeviceView, viewModel: IViewModel): INode {
             bytes(rest)
           )
         )
+      : null,
+    beginning(device) < whole(device)
+      ? button(
+          viewModel.isOpen(zoom)
+            ? trans.__('Show the whole device')
+            : trans.__('Zoom in to the memory in use'),
+          () => viewModel.toggle(zoom),
+          { key: 'zoom' }
+        )
       : null
   );
 }
 
 /** The number of bytes that the whole width stands for. */
-export function scale(device: IDeviceView): number {
+function whole(device: IDeviceView): number {
+  return Math.max(device.capacity_bytes, paged(device), 1);
+}
+
+/** The same where only the beginning of the bar is shown, which has all that is used. */
+function beginning(device: IDeviceView): number {
   const taken = device.capacity_bytes - device.free_bytes;
   const most = Math.max(taken, paged(device));
-  if (most === 0 || most * MAGNIFIED > device.capacity_bytes) {
-    return Math.max(device.capacity_bytes, paged(device), 1);
+  return most === 0 || most * MAGNIFIED > device.capacity_bytes
+    ? whole(device)
+    : 2 ** Math.ceil(Math.log2(1.2 * most));
+}
+
+/** The names of the notebooks whose parts have no room for one, in their order. */
+function unlabelled(
+  device: IDeviceView,
+  span: number,
+  { trans, nameOf }: IViewModel
+): Child {
+  const there = resident(device).filter(
+    ({ persistent_bytes }) => !hasRoom(persistent_bytes, span)
+  );
+  const named = there
+    .slice(0, NAMED)
+    .map(one => `${stem(nameOf(one))} ${bytes(one.persistent_bytes)}`)
+    .join(', ');
+  const others = there.length - NAMED;
+  if (there.length === 0) {
+    return null;
   }
-  return 2 ** Math.ceil(Math.log2(1.2 * most));
+  return div(
+    'p',
+    'note',
+    { key: 'unlabelled' },
+    others > 0
+      ? trans.__(
+          'Too narrow for a name, from the left: %1, and %2 more.',
+          named,
+          others
+        )
+      : trans.__('Too narrow for a name, from the left: %1.', named)
+  );
+}
+
+function hasRoom(count: number, span: number): boolean {
+  return count > LABELLED * span;
 }
 
 function paged(device: IDeviceView): number {
@@ -115,7 +169,7 @@ function kept(
     count,
     span,
     { title: `${session.name}: ${bytes(count)} ${labels(trans).persistent}` },
-    count > LABELLED * span ? stem(nameOf(session)) : null
+    hasRoom(count, span) ? stem(nameOf(session)) : null
   );
 }
 
@@ -141,7 +195,7 @@ function laneOf(
     span,
     { title: lines.slice(0, 12).join('\n') },
     ...members.map(one => stripe(one, lane)),
-    lane.bytes > LABELLED * span
+    hasRoom(lane.bytes, span)
       ? div('span', 'laneName', { key: 'name' }, trans.__('lane %1', lane.id))
       : null
   );
@@ -170,7 +224,7 @@ function onDisk(
       paged_out_bytes,
       span,
       { title: trans.__('%1: %2 on disk', name, bytes(paged_out_bytes)) },
-      paged_out_bytes > LABELLED * span ? stem(viewModel.nameOf(one)) : null
+      hasRoom(paged_out_bytes, span) ? stem(viewModel.nameOf(one)) : null
     );
   });
   const label = trans.__('On disk: %1', bytes(paged(device)));

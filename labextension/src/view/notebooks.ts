@@ -3,14 +3,14 @@
  * order, and the others.
  */
 
+import { cancelButton, cancelQuestion, queueAgain } from './cancel';
 import { details, detailsAtRest } from './details';
-import { button, Child, div, h, INode, IProps } from './dom';
+import { button, Child, div, h, INode } from './dom';
 import {
   bytes,
   clock,
   expectedShort,
   idleFor,
-  isOwn,
   labels,
   Notebook,
   progress,
@@ -41,6 +41,7 @@ interface IRow {
   since: string;
   expected: string;
   act: Child;
+  question: Child;
   reason: string;
   details: () => INode;
 }
@@ -75,7 +76,7 @@ export function notebooks(device: IDeviceView, viewModel: IViewModel): INode {
         head(trans.__('Owner')),
         head(trans.__('Since')),
         head(trans.__('Expected')),
-        head('', trans.__('Cancel'))
+        head(trans.__('Cancel')) // read out, and not drawn
       )
     ),
     ...parts.flatMap(part => part(device, viewModel))
@@ -160,7 +161,8 @@ function present(session: ISessionView, viewModel: IViewModel): IRow {
       : state,
     since: since(session, viewModel),
     expected: expectedShort(session, viewModel.trans),
-    act: cancel(session, viewModel),
+    act: cancelButton(session, viewModel),
+    question: cancelQuestion(session, viewModel),
     reason: reason(session, viewModel),
     details: () => details(session, viewModel)
   };
@@ -178,6 +180,7 @@ function takingTurns(session: ISessionView, viewModel: IViewModel): IRow {
     since: '',
     expected: '',
     act: null,
+    question: null,
     reason: joined([
       viewModel.trans.__('shares the device in short turns'),
       progress(session, viewModel.trans)
@@ -199,6 +202,7 @@ function atRest(notebook: IRestingView, viewModel: IViewModel): IRow {
     since: '',
     expected: '',
     act: null,
+    question: null,
     reason: joined([
       dueOrIdle(notebook, viewModel),
       onDisk(notebook.paged_out_bytes, viewModel)
@@ -232,16 +236,26 @@ function drawn(row: IRow, viewModel: IViewModel): INode {
       {},
       h(
         'td',
-        { class: 'jp-GpuShare-reason', colspan: COLUMNS - 1 },
+        {
+          class: 'jp-GpuShare-reason',
+          colspan: COLUMNS - 1,
+          // where the panel is too narrow for their columns
+          'data-times': times(row)
+        },
         div('span', 'ownerToo', { 'aria-hidden': 'true' }, `${user} · `),
         row.reason,
-        queueAgain(row.notebook, viewModel)
+        queueAgain(row.notebook, viewModel),
+        row.question
       )
     ),
     viewModel.isOpen(id)
       ? h('tr', { key: 'more' }, h('td', { colspan: COLUMNS }, row.details()))
       : null
   );
+}
+
+function times({ since, expected }: IRow): string | null {
+  return since || expected ? `${joined([since, expected])} · ` : null;
 }
 
 function badge({ sign, state, label }: IRow): INode {
@@ -322,58 +336,4 @@ function dueOrIdle(notebook: Notebook, viewModel: IViewModel): string {
     ({ session }) => session === notebook.id
   );
   return due?.sentence ?? idleFor(notebook, viewModel.trans);
-}
-
-function cancel(session: ISessionView, viewModel: IViewModel): Child {
-  const { trans, actions } = viewModel;
-  if (
-    !actions ||
-    session.state !== 'waiting' ||
-    !isOwn(viewModel.viewer, session)
-  ) {
-    return null;
-  }
-  const name = viewModel.nameOf(session);
-  const label = trans.__('Cancel the wait of %1', name);
-  const told = trans.__('The wait of %1 is cancelled.', name);
-  // the focus moves with its row, so a press of a key is meant for it
-  const onclick = (event: MouseEvent) =>
-    event.detail > 0 && viewModel.hasJustMoved()
-      ? viewModel.refuse(
-          trans.__('The queue has just moved on: press again to cancel.')
-        )
-      : viewModel.act(actions.ask(session.id, 'cancel'), told, {
-          ended: session
-        });
-  return button('✕', onclick, {
-    class: 'jp-GpuShare-button jp-mod-icon',
-    title: label,
-    'aria-label': label
-  });
-}
-
-function queueAgain(notebook: Notebook, viewModel: IViewModel): Child {
-  const { trans, nameOf } = viewModel;
-  return againButton(notebook, trans.__('Queue again'), viewModel, {
-    key: 'again',
-    'aria-label': trans.__(
-      'Queue the cancelled cell of %1 again',
-      nameOf(notebook)
-    )
-  });
-}
-
-/**
- * For a cell whose wait was cancelled, while it is there and was not run again.
- */
-export function againButton(
-  notebook: Notebook,
-  text: string,
-  viewModel: IViewModel,
-  props?: IProps
-): Child {
-  const { trans, nameOf } = viewModel;
-  const again = viewModel.again(notebook);
-  const told = trans.__('The cell of %1 runs again.', nameOf(notebook));
-  return again && button(text, () => viewModel.act(again(), told), props);
 }

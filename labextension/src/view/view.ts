@@ -5,6 +5,7 @@
  * what the viewer has opened.
  */
 
+import { againButton } from './cancel';
 import { button, Child, div, draw, h, INode, restore } from './dom';
 import {
   clock,
@@ -24,7 +25,7 @@ import { lanes } from './lanes';
 import { LastSnapshot } from '../state/last_snapshot';
 import { memoryMap } from './memory';
 import { namesOf, Paths } from '../state/names';
-import { againButton, notebooks } from './notebooks';
+import { notebooks } from './notebooks';
 import { arranged } from '../state/queue';
 import { rulebook } from './rules';
 import { IActions, IControls, IViewModel, IWish } from './view_model';
@@ -332,7 +333,7 @@ function notice(
     { key: 'notice', role: refused ? 'alert' : 'status' },
     text,
     viewModel && ended
-      ? againButton(ended, viewModel.trans.__('Undo: queue again'), viewModel)
+      ? againButton(ended, viewModel.trans.__('Run the cell again'), viewModel)
       : null
   );
 }

@@ -366,7 +366,7 @@ class Lab:
         take_picture(self.page, name)
 
     def barriers(self) -> list[str]:
-        """Return serious findings of axe in the panel and the status bar entry."""
+        """Return all findings of axe in the panel and the status bar entry."""
         if not AXE.exists():
             pytest.skip("needs axe-core: `make test-frontend` installs it")
         self.page.evaluate(AXE.read_text())
@@ -375,7 +375,6 @@ class Lab:
         return [
             f"{rule['id']}: {node['html'][:200]} {node['failureSummary'][:300]}"
             for rule in found
-            if rule["impact"] in ("serious", "critical")
             for node in rule["nodes"]
         ]
 

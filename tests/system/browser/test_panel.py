@@ -19,7 +19,8 @@ expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").e
 LATER = re.compile(r"\d:(0[1-9]|[1-5]\d)")
 RUNS = re.compile(r"▶ host: running( for \d+ s)?")
 SHARING = re.compile("^(GPU sharing is|Turns GPU sharing|Waits for the running cell)")
-MOST_BUTTONS = 8  # of a row
+MOST_BUTTONS = 8  # of a row, or before it
+LOOK_MS = 5000
 EMPTY = (
     "No notebook shares this device",
     "Idle. No notebook is running or waiting",
@@ -28,19 +29,18 @@ EMPTY = (
 
 
 # all texts that the panel and the status bar have shown, however briefly
-NOTE_TEXTS = """() => {
-  window.seen = [];
-  window.told = [];
-  const note = (where, into) => {
-    const node = document.querySelector(where);
-    const look = () => into.push(node.textContent);
-    look();
-    const options = { childList: true, subtree: true, characterData: true };
-    new MutationObserver(look).observe(node, options);
-  };
-  note('#jupyter-gpushare-panel', window.seen);
-  note('.jp-GpuShare-status', window.told);
-}"""
+NOTE_TEXTS = """
+window.seen = [];
+window.told = [];
+new MutationObserver(() => {
+  window.seen.push(document.querySelector('#jupyter-gpushare-panel')?.textContent);
+  window.told.push(document.querySelector('.jp-GpuShare-status')?.textContent);
+}).observe(document, { childList: true, subtree: true, characterData: true });"""
+# texts that do not fit, but for those with an ellipsis and a tooltip
+CUT = """panel => [panel, ...panel.querySelectorAll('*')]
+  .filter(node => node.clientWidth > 0 && node.scrollWidth > node.clientWidth)
+  .filter(node => getComputedStyle(node).textOverflow !== 'ellipsis' || !node.closest('[title]'))
+  .map(node => `${node.className}: ${node.textContent}`)"""
 
 
 def test_two_kernels_train_and_the_turn_moves(
@@ -96,12 +96,16 @@ def test_a_waiting_notebook_is_seen_with_the_reason_and_can_be_cancelled(waiting
 
 
 @pytest.mark.system
-def test_rows_and_details_are_accessible_in_each_theme(waiting: Lab) -> None:
+def test_rows_and_details_are_accessible_in_each_theme_and_width(waiting: Lab) -> None:
     waiting.row("waits.ipynb").locator(".jp-GpuShare-name").click()
     for theme in ("Light", "Dark", "Dark High Contrast"):
         waiting.choose_theme(theme)
         waiting.picture(f"queue-{theme.lower().replace(' ', '-')}")
         assert waiting.barriers() == []
+    waiting.page.evaluate("() => jupyterapp.shell._hsplitPanel.setRelativeSizes([0, 1, 0])")
+    waiting.picture("narrow")
+    assert waiting.panel.bounding_box()["width"] == 240
+    assert waiting.panel.evaluate(CUT) == []
 
 
 @pytest.mark.system
@@ -118,14 +122,9 @@ def test_cancelled_cells_are_offered_until_each_is_run_cleared_or_deleted(
     again = row.get_by_role("button", name="Queue the cancelled cell of three.ipynb again")
     prompts = lab.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-InputPrompt")
 
-    def cancel(cell: int, by_command: bool = False) -> None:
+    def cancel(cell: int) -> None:
         expect(prompts.nth(cell)).to_have_text("[*]:")
-        button = row.get_by_label("Cancel the wait of three.ipynb")
-        if by_command:
-            expect(button).to_be_visible()
-            lab.execute("jupyter-gpushare:cancel-wait")
-        else:
-            button.click()
+        row.get_by_label("Cancel the wait of three.ipynb").click()
         expect(prompts.nth(cell)).not_to_have_text("[*]:")
         expect(again).to_be_visible()
 
@@ -137,12 +136,23 @@ def test_cancelled_cells_are_offered_until_each_is_run_cleared_or_deleted(
     lab.open("holds.ipynb")  # the other notebook comes to the front by itself
     again.click()
     expect(prompts.nth(3)).to_have_text("[*]:")
-    expect(again).to_be_visible()  # for another one
+    expect(again).to_have_count(0)  # though two other cells have such an output
     cancel(3)
 
-    lab.save()
-    lab.page.reload()
+    lab.save()  # with the output of the cancelled wait, while the next one goes on
     again.click()
+    expect(row).to_have_class(re.compile("jp-mod-waiting"))
+    lab.page.add_init_script(NOTE_TEXTS)
+    lab.page.reload()
+    expect(row).to_have_class(re.compile("jp-mod-waiting"))
+    lab.page.wait_for_timeout(LOOK_MS)
+    assert [
+        text for text in lab.page.evaluate("window.seen") if "Queue again" in (text or "")
+    ] == []
+    assert "◌ GPU sharing: off" not in lab.page.evaluate("window.told")
+    row.get_by_label("Cancel the wait of three.ipynb").click()
+    again.evaluate("button => { button.click(); button.click(); }")
+    expect(lab.panel.get_by_role("alert")).to_contain_text("runs or waits already")
     cancel(3)
     lab.open("three.ipynb")  # a reload may bring the other one to the front late
     lab.close()
@@ -152,7 +162,7 @@ def test_cancelled_cells_are_offered_until_each_is_run_cleared_or_deleted(
     lab.execute_on_cell(3, "notebook:delete-cell")
     expect(prompts).to_have_count(3)
     again.click()
-    cancel(1, by_command=True)
+    cancel(1)
 
     lab.restart_kernel()
     expect(row).to_have_count(0)
@@ -163,6 +173,27 @@ def test_cancelled_cells_are_offered_until_each_is_run_cleared_or_deleted(
     expect(lab.outputs.filter(has_text="had a turn")).to_have_count(1)
     expect(prompts.nth(2)).to_have_text(re.compile(r"\[\d+\]:"))
     expect(again).to_have_count(0)
+
+
+@pytest.mark.system
+def test_a_cell_that_has_had_turns_ends_after_a_question(visit: Any) -> None:
+    lab = visit("waits.ipynb")
+    lab.run_all()
+    expect(lab.outputs.filter(has_text="had a turn")).to_be_visible()
+    lab.open("holds.ipynb")
+    lab.run_all()
+    expect(lab.row("holds.ipynb")).to_have_class(re.compile("jp-mod-running"))
+    lab.open("waits.ipynb")
+    lab.run_cell(1)
+    row = lab.row("waits.ipynb")
+    row.get_by_label("Cancel the wait of waits.ipynb").click()
+    row.get_by_role("button", name="Pause instead").click()
+    expect(row).to_have_class(re.compile("jp-mod-paused"))
+    lab.execute("jupyter-gpushare:toggle-pause")
+    expect(row).to_have_class(re.compile("jp-mod-waiting"))
+    lab.execute("jupyter-gpushare:cancel-wait")
+    lab.page.locator(".jp-Dialog").get_by_role("button", name="Stop this cell").click()
+    expect(lab.outputs.filter(has_text="cancelled this cell's wait")).to_be_visible()
 
 
 @pytest.mark.system
@@ -276,17 +307,19 @@ def test_everything_works_by_keyboard_alone(visit: Any, sessions: Any) -> None:
     expect(lab.panel).to_be_hidden()
     lab.page.keyboard.press("Control+Alt+g")
     expect(lab.panel).to_be_focused()
-    lab.page.keyboard.press("Tab")
+
+    def tab_to(button: Any) -> None:
+        for _ in range(MOST_BUTTONS):
+            lab.page.keyboard.press("Tab")
+            if button.evaluate("button => button === document.activeElement"):
+                break
+        expect(button).to_be_focused()
+
     name = lab.row("alice.ipynb").locator("button.jp-GpuShare-name")
-    expect(name).to_be_focused()
+    tab_to(name)
     lab.page.keyboard.press("Enter")
     expect(name).to_have_attribute("aria-expanded", "true")
-    pause = lab.row("alice.ipynb").get_by_role("button", name="Pause")
-    for _ in range(MOST_BUTTONS):  # one of them, to yield, is there while the cell runs
-        lab.page.keyboard.press("Tab")
-        if pause.evaluate("button => button === document.activeElement"):
-            break
-    expect(pause).to_be_focused()
+    tab_to(lab.row("alice.ipynb").get_by_role("button", name="Pause"))
     lab.page.keyboard.press("Enter")
     expect(lab.row("alice.ipynb")).to_have_class(re.compile("jp-mod-paused"))
     assert sessions()["alice.ipynb"].state == "paused"

@@ -1,18 +1,23 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
-import { aged } from '../src/state/aging';
+import { DISCONNECTED, State } from '../../src/state/format';
+import { ISessionView, IViewer } from '../../src/state/snapshot';
 import {
-  DISCONNECTED,
-  english,
-  inThreeWords,
-  State
-} from '../src/state/format';
-import { IActions } from '../src/view/view_model';
-import { ISessionView, IViewer } from '../src/state/snapshot';
-import { GpuShareView } from '../src/view/view';
+  actions,
+  admin,
+  all,
+  buttons,
+  choose,
+  many,
+  newPage,
+  node,
+  press,
+  show,
+  texts,
+  view,
+  widths
+} from './looks';
 import {
-  countedActions,
   device,
-  emptyNode,
   resting,
   running,
   session,
@@ -21,467 +26,9 @@ import {
   turn,
   viewer,
   waiting
-} from './states';
+} from '../states';
 
-const admin = viewer({ is_administrator: true });
-const many = (count: number) => [
-  running,
-  ...Array.from({ length: count - 1 }, (_, index) =>
-    session({
-      id: `w${index}`,
-      name: `n${index}.ipynb`,
-      state: 'waiting',
-      position: index + 1,
-      waiting_seconds: 1
-    })
-  )
-];
-
-let node: HTMLElement;
-let view: GpuShareView;
-let actions: IActions;
-
-beforeEach(() => {
-  node = emptyNode();
-  actions = countedActions();
-  view = new GpuShareView(node, undefined, actions);
-});
-
-function show(sessions: ISessionView[], who: IViewer | null = admin, now = 0) {
-  view.update(
-    { state: snapshot(...sessions), receivedAt: 0, viewer: who },
-    now
-  );
-}
-
-const texts = (selector: string) =>
-  [...node.querySelectorAll(selector)].map(found => found.textContent);
-const all = <T extends Element>(selector: string) => [
-  ...node.querySelectorAll<T>(selector)
-];
-const buttons = () => texts('button');
-const press = (label: string) =>
-  all<HTMLElement>('button')
-    .find(
-      found =>
-        found.textContent === label ||
-        found.getAttribute('aria-label') === label
-    )!
-    .click();
-/** Choose without applying it yet, as a viewer does. */
-function choose(policy: string) {
-  const field = node.querySelector('select')!;
-  field.value = policy;
-  field.dispatchEvent(new Event('change'));
-}
-const widths = (selector: string) =>
-  all<HTMLElement>(selector).map(part => parseFloat(part.style.width));
-
-describe('the headline', () => {
-  it('says which notebook runs, which is next and when', () => {
-    show([running, waiting]);
-    expect(texts('.jp-GpuShare-headline')).toEqual([
-      'alice.ipynb has been running for 12 s. 1 waiting; bob.ipynb is next, in about 0:10.'
-    ]);
-  });
-
-  it('counts down without a new snapshot, and promises nothing unknown', () => {
-    show([running, waiting], admin, 9500);
-    expect(texts('.jp-GpuShare-headline')[0]).toContain('bob.ipynb is next.');
-    // an estimate that has run out was wrong: what is not known is never soon
-    view.tick(10_500);
-    const unknown = 'bob.ipynb is next, after an unknown wait.';
-    expect(texts('.jp-GpuShare-headline')[0]).toContain(unknown);
-    show([running, session({ ...waiting, expected_wait_seconds: null })]);
-    expect(texts('.jp-GpuShare-headline')[0]).toContain(unknown);
-  });
-
-  it('calls no device idle before the notebooks have come back', () => {
-    const idle = session({ ...running, state: 'idle' });
-    const state = snapshotOf(device([idle]));
-    view.update({ state, receivedAt: 0 });
-    expect(texts('.jp-GpuShare-headline')[0]).toContain('Idle.');
-    state.broker = { ...state.broker, recovering: true };
-    view.update({ state: { ...state }, receivedAt: 0 });
-    expect(texts('.jp-GpuShare-headline')).toEqual([
-      'Which notebooks run or wait is not known yet.'
-    ]);
-  });
-});
-
-describe('quick turns', () => {
-  const quick = (state: 'running' | 'waiting') =>
-    snapshotOf(
-      device(
-        [
-          session({
-            ...running,
-            state,
-            position: state === 'waiting' ? 1 : null
-          }),
-          state === 'waiting'
-            ? session({ ...waiting, state: 'running', position: null })
-            : waiting
-        ],
-        {
-          turns: [
-            turn({ began: 2, ended: null, held: 1 }),
-            turn({ session: 'b', began: 1.5, ended: 0.5, held: 0.5 })
-          ]
-        }
-      )
-    );
-
-  it('do not make the view jump', () => {
-    view.update({ state: quick('running'), receivedAt: 0 });
-    const [headline, table] = ['.jp-GpuShare-headline', 'table'].map(texts);
-    const lane = texts('.jp-GpuShare-member');
-    expect(headline).toEqual(['alice.ipynb and bob.ipynb take turns.']);
-    view.update({ state: quick('waiting'), receivedAt: 0 });
-    expect(texts('.jp-GpuShare-headline')).toEqual(headline);
-    expect(texts('table')).toEqual(table);
-    expect(texts('.jp-GpuShare-member')).toEqual(lane);
-    expect(texts('.jp-GpuShare-group')).toEqual(['Taking turns (2)']);
-  });
-
-  it('go on while one of those that take them loads a batch', () => {
-    const groups = (ended: number, busy: boolean) => {
-      const loading = session({
-        ...waiting,
-        state: 'idle',
-        position: null,
-        busy
-      });
-      const turns = [
-        turn({ began: 1, ended: null, held: 0.4 }),
-        turn({ session: 'b', began: ended + 1, ended, held: 0.4 })
-      ];
-      const state = snapshotOf(device([running, loading], { turns }));
-      view.update({ state, receivedAt: 0 });
-      return texts('.jp-GpuShare-group');
-    };
-    const apart = ['Running (1)', 'Idle or paused (1)'];
-    expect(groups(0.2, true)).toEqual(['Taking turns (2)']);
-    expect(groups(0.2, false)).toEqual(apart); // its cell has ended
-    expect(groups(3.5, true)).toEqual(apart); // it does something else
-  });
-
-  it('are shown by names where they are few', () => {
-    const named = (count: number) => {
-      const all = Array.from({ length: count }, (_, index) =>
-        session({ id: `${index}`, name: `${index}.ipynb`, state: 'running' })
-      );
-      const turns = all.map(({ id }) =>
-        turn({ session: id, began: 2, ended: null, held: 1 })
-      );
-      view.update({ state: snapshotOf(device(all, { turns })), receivedAt: 0 });
-      return texts('.jp-GpuShare-headline')[0];
-    };
-    expect(named(3)).toBe('0.ipynb, 1.ipynb and 2.ipynb take turns.');
-    expect(named(5)).toBe('0.ipynb, 1.ipynb and 3 others take turns.');
-  });
-
-  it('of a large round do not make the view jump either', () => {
-    // twenty, a quarter of a second each: a session's next turn is five seconds
-    // away
-    const count = 20;
-    const told = (at: number) => {
-      const all = Array.from({ length: count }, (_, index) =>
-        session({
-          id: `${index}`,
-          state: index === at ? 'running' : 'waiting',
-          position: index === at ? null : (count + index - at) % count
-        })
-      );
-      const turns = Array.from({ length: 2 * count }, (_, back) =>
-        turn({
-          session: `${(2 * count + at - back) % count}`,
-          began: back / 4 + 0.1,
-          ended: back === 0 ? null : back / 4 - 0.15,
-          held: back === 0 ? 0.1 : 0.25
-        })
-      ).reverse();
-      view.update({ state: snapshotOf(device(all, { turns })), receivedAt: 0 });
-      return texts('.jp-GpuShare-group');
-    };
-    for (let at = 0; at < count; at++) {
-      expect(told(at)).toEqual(['Taking turns (20)']);
-    }
-  });
-
-  it('are over when a session has a long one', () => {
-    const state = quick('waiting');
-    state.devices[0].turns = [
-      turn({ began: 11, ended: 9.2, held: 0.9 }),
-      turn({ session: 'b', began: 11, ended: 10.5, held: 0.2 }),
-      turn({ session: 'b', began: 9.2, ended: null, held: 9.2 })
-    ];
-    view.update({ state, receivedAt: 0 });
-    expect(texts('.jp-GpuShare-group')).toEqual(['Running (1)', 'Queue (1)']);
-  });
-
-  it('stop when a turn lasts, though no event says so', () => {
-    // a and b took turns; now c has an iteration of 45 s, which began a moment ago
-    const all = ['a', 'b', 'c'].map((id, index) =>
-      session({
-        id,
-        name: `${id}.ipynb`,
-        state: id === 'c' ? 'running' : 'waiting',
-        position: id === 'c' ? null : index + 1,
-        waiting_seconds: id === 'c' ? null : 0.1
-      })
-    );
-    const turns = [
-      turn({ session: 'a', began: 2, ended: 0.2, held: 0.9 }),
-      turn({ session: 'b', began: 1.9, ended: 0.1, held: 0.9 }),
-      turn({ session: 'c', began: 0.1, ended: null, held: 0.1 })
-    ];
-    view.update({ state: snapshotOf(device(all, { turns })), receivedAt: 0 });
-    const told: [number, string, string][] = [0, 2, 4, 29].map(second => {
-      view.tick(1000 * second);
-      return [
-        second,
-        texts('.jp-GpuShare-headline')[0]!,
-        texts('.jp-GpuShare-group').join()
-      ];
-    });
-    const turning = 'Running (1),Taking turns (2)';
-    const lasting = 'Running (1),Queue (2)';
-    const next = '2 waiting; a.ipynb is next, after an unknown wait.';
-    expect(told).toEqual([
-      [0, 'c.ipynb is running. a.ipynb and b.ipynb take turns.', turning],
-      [2, 'c.ipynb is running. a.ipynb and b.ipynb take turns.', turning],
-      [4, `c.ipynb has been running for 4 s. ${next}`, lasting],
-      [29, `c.ipynb has been running for 29 s. ${next}`, lasting]
-    ]);
-    expect(texts('.jp-GpuShare-since')).toEqual(['0:29', '0:29', '0:29']);
-  });
-
-  it('stop when one of those that took them continues', () => {
-    const state = quick('running');
-    view.update({ state, receivedAt: 0 });
-    expect(texts('.jp-GpuShare-group')).toEqual(['Taking turns (2)']);
-    view.tick(30_000);
-    expect(texts('.jp-GpuShare-group')).toEqual(['Running (1)', 'Queue (1)']);
-    expect(texts('.jp-GpuShare-reason').join()).not.toContain('a moment each');
-    expect(inThreeWords(aged(state, 0), running, english)).toBe(
-      '▶ host: takes turns'
-    );
-    expect(inThreeWords(aged(state, 30), running, english)).toBe(
-      '▶ host: running for 31 s'
-    );
-  });
-
-  it('continue in one lane while a long turn holds another', () => {
-    const lanes = [1, 2].map(id => ({
-      id,
-      bytes: 1,
-      holder: null,
-      members: [],
-      beside: null,
-      width_bytes: 0
-    }));
-    const all = ['a', 'b', 'c', 'd'].map((id, index) =>
-      session({
-        id,
-        name: `${id}.ipynb`,
-        lane: index < 2 ? 1 : 2,
-        state: index % 2 ? 'waiting' : 'running',
-        position: index % 2 ? 1 : null,
-        waiting_seconds: index % 2 ? 0.1 : null
-      })
-    );
-    const turns = [
-      turn({ session: 'b', began: 14, ended: 12.9, held: 0.5 }),
-      turn({ session: 'a', began: 12.9, ended: null, held: 12.9 }),
-      turn({ session: 'd', lane: 2, began: 1.5, ended: 0.1, held: 0.7 }),
-      turn({ session: 'c', lane: 2, began: 1.4, ended: null, held: 0.7 })
-    ];
-    const state = snapshotOf(device(all, { lanes, turns }));
-    view.update({ state, receivedAt: 0 });
-    expect(texts('.jp-GpuShare-headline')).toEqual([
-      'a.ipynb has been running for 12 s. c.ipynb and d.ipynb take turns. 1 waiting; b.ipynb is next, after an unknown wait.'
-    ]);
-  });
-
-  it('are not turns of several seconds', () => {
-    const state = quick('running');
-    state.devices[0].turns = [
-      turn({ session: 'a', began: 8.5, ended: 4.5, held: 4 }),
-      turn({ session: 'b', began: 4.5, ended: 0.5, held: 4 }),
-      turn({ session: 'a', began: 0.5, ended: null, held: 0.5 })
-    ];
-    view.update({ state, receivedAt: 0 });
-    expect(texts('.jp-GpuShare-group')).toEqual(['Running (1)', 'Queue (1)']);
-  });
-
-  it('leave sessions in the queue that have had none', () => {
-    const third = session({
-      id: 'c',
-      name: 'carol.ipynb',
-      state: 'waiting',
-      position: 2,
-      waiting_seconds: 9,
-      expected_wait_seconds: null
-    });
-    const state = quick('running');
-    state.devices[0].sessions.push(third);
-    view.update({ state, receivedAt: 0 });
-    expect(texts('.jp-GpuShare-headline')).toEqual([
-      'alice.ipynb and bob.ipynb take turns. 1 waiting; carol.ipynb is next, after an unknown wait.'
-    ]);
-  });
-});
-
-describe('the memory map', () => {
-  it('is to scale, with unmanaged memory', () => {
-    show([running, waiting]);
-    expect(widths('.jp-GpuShare-bar > .jp-GpuShare-kept')).toEqual([
-      6.25, 6.25
-    ]);
-    expect(widths('.jp-GpuShare-bar > .jp-GpuShare-laneMap')).toEqual([12.5]);
-    expect(widths('.jp-GpuShare-bar > .jp-GpuShare-unmanaged')).toEqual([6.25]);
-  });
-
-  it('shows how much of a lane each member needs', () => {
-    const small = session({ ...waiting, ephemeral_bytes: 2 ** 28 });
-    show([running, small]);
-    expect(widths('.jp-GpuShare-stripe')).toEqual([25, 12.5]);
-  });
-
-  it('puts what is paged out beside it, at the same scale', () => {
-    const out = session({
-      state: 'paged_out',
-      lane: null,
-      paged_out_bytes: 2 ** 32
-    });
-    show([out]);
-    expect(widths('.jp-GpuShare-bar .jp-GpuShare-onDisk')).toEqual([25]);
-    expect(widths('.jp-GpuShare-bar > .jp-GpuShare-kept')).toEqual([]);
-  });
-
-  it('puts the memory of released notebooks there too', () => {
-    const state = snapshotOf(device([running], { resting: [resting()] }));
-    view.update({ state, receivedAt: 0 });
-    expect(widths('.jp-GpuShare-bar .jp-GpuShare-onDisk')).toEqual([18.75]);
-    expect(texts('.jp-GpuShare-legend li')).toContain('3.0 GiB on disk');
-  });
-
-  it('shows only its beginning where little is used, and says so', () => {
-    const little = device([running], {
-      persistent_bytes: 2 ** 30,
-      unmanaged_bytes: 0,
-      free_bytes: 15 * 2 ** 30 - 2 ** 20,
-      lanes: [
-        {
-          id: 1,
-          bytes: 2 ** 20,
-          holder: 'a',
-          members: ['a'],
-          beside: null,
-          width_bytes: 0
-        }
-      ]
-    });
-    view.update({ state: snapshotOf(little), receivedAt: 0 });
-    expect(widths('.jp-GpuShare-bar > .jp-GpuShare-kept')).toEqual([50]);
-    expect(node.textContent).toContain('The bar shows the first 2.0 GiB');
-  });
-
-  it('is described in words for people who do not see it', () => {
-    show([running]);
-    const label =
-      node.querySelector('.jp-GpuShare-bar')!.ariaLabel ??
-      node.querySelector('.jp-GpuShare-bar')!.getAttribute('aria-label');
-    expect(label).toBe(
-      '16.0 GiB in all: 4.0 GiB model and data, 2.0 GiB in 1 lane, 1.0 GiB unmanaged memory, 9.0 GiB free'
-    );
-  });
-});
-
-describe('the last minute', () => {
-  const path = (id: string) =>
-    all('.jp-GpuShare-member').map(row =>
-      row.querySelector(`.jp-GpuShare-${id}`)!.getAttribute('d')
-    );
-
-  it('has a row for each running and each waiting notebook, with bars for turns', () => {
-    const turns = [
-      turn({ session: 'b', began: 40, ended: 20, held: 20 }),
-      turn({ began: 20, ended: null, held: 20 })
-    ];
-    view.update({
-      state: snapshotOf(device([running, waiting], { turns })),
-      receivedAt: 0
-    });
-    expect(texts('.jp-GpuShare-member .jp-GpuShare-name')).toEqual([
-      'alice',
-      'bob'
-    ]);
-    expect(path('turns')).toEqual([
-      'M40.00 1v-1.00h20.00v1.00z',
-      'M20.00 1v-1.00h20.00v1.00z'
-    ]);
-    expect(path('waited')).toEqual(['', 'M2.00 .5H60']);
-  });
-
-  it('shows of many the running and the next ones, though they have had turns', () => {
-    const all = many(20);
-    const turns = all.map(({ id }) => turn({ session: id }));
-    const state = snapshotOf(device(all, { turns }));
-    view.update({ state, receivedAt: 0 });
-    expect(texts('.jp-GpuShare-member .jp-GpuShare-sign')).toEqual([
-      ...['▶', '1', '2', '3', '4', '5']
-    ]);
-  });
-
-  it('keeps the turns of a notebook that has gone', () => {
-    const turns = [
-      turn({ session: 'gone', began: 40, ended: 20, held: 20 }),
-      turn({ session: 'gone', lane: 7, began: 40, ended: 20, held: 20 })
-    ];
-    const state = snapshotOf(device([running], { turns }));
-    view.update({ state, receivedAt: 0 });
-    expect(texts('.jp-GpuShare-member .jp-GpuShare-name')).toEqual([
-      'alice',
-      'closed'
-    ]);
-    expect(path('turns')).toEqual(['', 'M20.00 1v-1.00h20.00v1.00z']);
-  });
-
-  it('moves by itself', () => {
-    view.update({ state: snapshot(running), receivedAt: 0 }, 10_000);
-    expect(path('turns')).toEqual(['M38.00 1v-1.00h22.00v1.00z']);
-  });
-
-  it('shows how much of its time a row of short turns really had', () => {
-    const turns = [turn({ began: 12, ended: 10, held: 1 })];
-    view.update({
-      state: snapshotOf(device([running], { turns })),
-      receivedAt: 0
-    });
-    expect(path('turns')).toEqual(['M48.00 1v-0.50h2.00v0.50z']);
-  });
-
-  it('counts seconds by the clock, so that a bar moves and does not flicker', () => {
-    const turns = [turn({ began: 10.3, ended: 9.8, held: 0.5 })];
-    const state = snapshotOf(device([running], { turns }));
-    view.update({ state, receivedAt: 100_000 });
-    expect(path('turns')).toEqual([
-      'M49.00 1v-0.30h1.00v0.30zM50.00 1v-0.20h1.00v0.20z'
-    ]);
-    view.tick(100_500);
-    expect(path('turns')).toEqual([
-      'M48.50 1v-0.30h1.00v0.30zM49.50 1v-0.20h1.00v0.20z'
-    ]);
-  });
-
-  it('has few rows however many there are', () => {
-    show(many(100));
-    expect(all('.jp-GpuShare-member')).toHaveLength(6);
-    expect(texts('.jp-GpuShare-more')[0]).toContain('94 more');
-  });
-});
+beforeEach(newPage);
 
 describe('the queue', () => {
   it('has place, notebook, owner, wait, expected wait and reason', () => {
@@ -574,6 +121,9 @@ describe('the queue', () => {
     expect(node.textContent).toContain('lab/alice.ipynb');
     show([running, waiting]);
     expect(texts('dd')).toContain('1200');
+    show([running, waiting], viewer({ user: 'bob' }));
+    expect(texts('dt')).toContain('Weight');
+    show([running, waiting]);
     press('alice.ipynb');
     expect(texts('dd')).toEqual([]);
   });
@@ -791,7 +341,7 @@ describe('what a viewer may do', () => {
 
   it('is nothing for a user that may only look', () => {
     for (const who of [null, viewer({ may_change: false })]) {
-      beforeEachView();
+      newPage();
       expect(open([running, waiting], who)).toEqual([
         'alice.ipynb',
         'bob.ipynb'
@@ -823,11 +373,6 @@ describe('what a viewer may do', () => {
     expect(node.querySelector('select')).not.toBeNull();
   });
 
-  function beforeEachView() {
-    node.replaceChildren();
-    view = new GpuShareView(node, undefined, actions);
-  }
-
   it('is carried out and said', async () => {
     show([running, waiting], admin);
     press('Cancel the wait of bob.ipynb');
@@ -855,6 +400,7 @@ describe('what a viewer may do', () => {
     press('Resume');
     expect(actions.change).toHaveBeenCalledWith('a', { paused: false });
     const input = node.querySelector('input')!;
+    expect(texts('dt')).not.toContain('Weight'); // which the field tells
     input.value = '2.5';
     input.dispatchEvent(new Event('change'));
     expect(actions.change).toHaveBeenCalledWith('a', { weight: 2.5 });
@@ -927,59 +473,6 @@ describe('a choice of the policy', () => {
   });
 });
 
-describe('a lane that two notebooks use at once', () => {
-  const both = [
-    running,
-    session({ id: 'b', name: 'bob.ipynb', user: 'bob', state: 'running' })
-  ];
-  const inOneLane = (sessions: ISessionView[]) => {
-    const there = device(sessions);
-    const lane = { ...there.lanes[0], beside: 'b', width_bytes: 2 ** 29 * 1.2 };
-    view.update(
-      {
-        state: snapshotOf({ ...there, lanes: [lane] }),
-        receivedAt: 0,
-        viewer: admin
-      },
-      0
-    );
-  };
-  const curve = { seconds: 0.1, peak_bytes: 2 ** 29, percent: [20, 100, 20] };
-  const path = (name: string) =>
-    node.querySelector(`.jp-GpuShare-${name}`)?.getAttribute('d');
-
-  it('tells what each would take in a lane of its own', () => {
-    inOneLane(both);
-    expect(texts('.jp-GpuShare-coLane')).toEqual([
-      'alice (from below) and bob (from above) compute at once in 614 MiB, and one waits where both need more. In lanes of their own they would take 1.0 GiB.'
-    ]);
-    expect(path('below')).toBeUndefined(); // no curve is known
-  });
-
-  it('draws what an iteration of each has of it, from both ends', () => {
-    inOneLane(both.map(one => ({ ...one, curve })));
-    expect(path('below')).toBe(
-      'M0 100V83.3h33.333V16.7h33.333V83.3h33.333V100z'
-    );
-    expect(path('above')).toBe('M0 0V16.7h33.333V83.3h33.333V16.7h33.333V0z');
-    const [label] = all('.jp-GpuShare-curves').map(each =>
-      each.getAttribute('aria-label')
-    );
-    expect(label).toContain('bob.ipynb from above');
-  });
-
-  it('draws one of them while the curve of the other one is unknown', () => {
-    inOneLane([both[0], { ...both[1], curve }]);
-    expect(path('below')).toBe('');
-    expect(path('above')).toContain('M0 0V16.7');
-  });
-
-  it('is no picture while one notebook has it', () => {
-    show([{ ...running, curve }]);
-    expect(all('.jp-GpuShare-coLane')).toEqual([]);
-  });
-});
-
 describe('a weight that is none', () => {
   it.each(['0', '-3', '', '1001'])('is refused: %j', text => {
     show([session({ weight: 4 })]);
@@ -992,41 +485,6 @@ describe('a weight that is none', () => {
       'A weight is a number above 0, and at most 1000, such as 0.5 or 2. It stays 4.'
     ]);
     expect(field.value).toBe('4');
-  });
-});
-
-describe('a wait that was cancelled', () => {
-  const again = vi.fn();
-  const data = (there: boolean) => ({
-    state: snapshot(
-      running,
-      session({ ...waiting, position: null, state: 'idle' })
-    ),
-    receivedAt: 0,
-    viewer: admin,
-    again: ({ id }: { id: string }) => (there && id === 'b' ? again : null)
-  });
-
-  it('can be queued again for as long as its cell is there', () => {
-    again.mockReset().mockResolvedValue(undefined);
-    view.update(data(true));
-    expect(buttons()).toContain('Queue again');
-    press('Queue the cancelled cell of bob.ipynb again');
-    expect(again).toHaveBeenCalledTimes(1);
-    view.update(data(false));
-    expect(buttons()).not.toContain('Queue again');
-  });
-
-  it('can be undone where it is shown', async () => {
-    again.mockReset().mockResolvedValue(undefined);
-    vi.mocked(actions.ask).mockResolvedValue();
-    show([running, waiting]);
-    press('Cancel the wait of bob.ipynb');
-    await vi.waitFor(() => expect(texts('[role=status]')).toHaveLength(1));
-    expect(buttons()).not.toContain('Undo: queue again'); // until it has ended
-    view.update(data(true));
-    press('Undo: queue again');
-    expect(again).toHaveBeenCalledTimes(1);
   });
 });
 
