@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import re
+import secrets
 import shlex
 import sys
 from collections import Counter
@@ -178,11 +179,15 @@ class SlurmEngine:
         return {row.lease for row in self._rows() if row.state in STATUSES}
 
     def _rows(self) -> Iterator[QueueRow]:
-        """Others may name their jobs like ours."""
-        own = getpass.getuser()
+        """Others may name their jobs like ours. A name may have any character, and lines that look
+        like those of other jobs: so each line begins with a word that nobody has known before."""
+        own, begin = getpass.getuser(), secrets.token_hex(8)
         of = () if self._has_users else ("-u", own)
-        for line in run("squeue", "-h", "-t", "all", *of, "-o", "%i|%j|%T|%u").splitlines():
-            number, name, state, user = line.split("|")
+        shown = f"{begin}|%i|%T|%u|%j"
+        for line in run("squeue", "-h", "-t", "all", *of, "-o", shown).splitlines():
+            if not line.startswith(begin):
+                continue
+            _, number, state, user, name = line.split("|", 4)
             if (found := parse(name, self._cluster)) is not None:
                 yield QueueRow(Lease(*found, number, "" if user == own else user), state)
 

@@ -294,6 +294,23 @@ def test_an_engine_that_does_not_answer_changes_nothing(site: Site) -> None:
     site.until_state(b="done")
 
 
+@pytest.mark.parametrize("verb", ["nodes", "start", "kill", "poll", "adopt"])
+def test_an_engine_that_fails_in_any_way_has_not_answered(site: Site, verb: str) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("it has more columns")
+
+    site.begin("a", LONG, STEP, gpus=2)
+    site.restart(sweep=0.0)
+    setattr(site.engine, verb, fails)
+    site.submit("b", 5, STEP)
+    site.service.cancel("a")
+    for _ in range(5):
+        site.service.step()
+    delattr(site.engine, verb)
+    site.until_state(a="cancelled", b="done")
+    assert site.is_whole("b", 5)
+
+
 @pytest.mark.parametrize("is_slow", [False, pytest.param(True, marks=pytest.mark.system)])
 def test_a_start_without_an_answer_is_found(site: Site, is_slow: bool) -> None:
     """The answer is lost, or comes too late."""

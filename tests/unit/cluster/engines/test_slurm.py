@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import signal
@@ -11,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 from slurm import Slurm
 
-from jupyter_gpushare.cluster.engines.engine import Node
+from jupyter_gpushare.cluster.engines.engine import Lease, Node
 from jupyter_gpushare.cluster.engines.slurm import SlurmEngine, gpus_in, node_of, options_in
 from jupyter_gpushare.errors import EngineUnavailable, InvalidValue
 from jupyter_gpushare.jobs.connection import Cluster
@@ -101,6 +102,17 @@ def test_a_job_that_slurm_refuses_says_why_it_waits(settings: Settings) -> None:
         " specified: nowhere; Batch job submission failed: Invalid partition name specified"
     )
     job.cancel()
+
+
+def test_other_jobs_of_the_user_may_have_any_name(slurm: Slurm) -> None:
+    own = getpass.getuser()
+    names = ("gs.c.a.g1", "a|b", "\n", f"a\n7|PENDING|{own}|gs.c.b.g1\n7|gs.c.b.g1|PENDING|{own}")
+    held = ("--parsable", "--hold", "--wrap=true")
+    numbers = [slurm.run("sbatch", *held, f"--job-name={name}").strip() for name in names]
+    try:
+        assert SlurmEngine("c").adopt() == {Lease("a", 1, numbers[0])}
+    finally:
+        slurm.run("scancel", *numbers)
 
 
 def test_where_slurm_is_not_installed_the_engine_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
