@@ -131,11 +131,19 @@ class Launcher:
             json.dump({"gpus": count}, file)
 
     def _keep_beating(self) -> None:
-        """Raises FileNotFoundError once the generation is closed. It asks the server of the file,
-        and not its cache."""
+        """Raises FileNotFoundError once the generation is closed."""
         if time.monotonic() - self._beaten >= self._word.beat_seconds:
-            os.utime(self._beat)
+            self._touch_beat()
             self._beaten = time.monotonic()
+
+    def _touch_beat(self) -> None:
+        """A network file system answers from its cache of names, for a minute at most, unless the
+        directory is opened: then it asks its server whether the generation is still in it."""
+        job = os.open(self._job, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.utime(self._beat.relative_to(self._job), dir_fd=job)
+        finally:
+            os.close(job)
 
     def _start(self) -> int | None:
         """Start the ranks. Return a status where that cannot be."""
