@@ -202,7 +202,8 @@ class Journal:
         return [job_of(row) for row in self._database.execute(query, tuple(given))]
 
     def _prepare(self) -> None:
-        self._database.execute("PRAGMA journal_mode = WAL")  # readers do not block the writer
+        # Not WAL, which needs memory that processes share: a network file system has none.
+        self._database.execute("PRAGMA journal_mode = TRUNCATE")
         self._database.execute("PRAGMA synchronous = FULL")  # a power cut costs no arrow
         (version,) = self._database.execute("PRAGMA user_version").fetchone()
         if version > len(MIGRATIONS):

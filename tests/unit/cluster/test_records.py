@@ -68,6 +68,8 @@ def test_jobs_come_back_as_they_were(path: Path) -> None:
     journal = Journal(path)
     journal.write(A, event(A, "submitted"))
     journal.write(RUNS, event(RUNS, "computes"))
+    files = {file.name for file in path.parent.iterdir()}
+    assert files == {path.name, "cluster.lock", f"{path.name}-journal"}  # none of shared memory
     journal.close()
     again = Journal(path)
     assert again.present() == [RUNS, A]  # in the order in which they were submitted
