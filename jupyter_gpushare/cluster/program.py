@@ -36,7 +36,7 @@ def run(settings: Settings) -> None:
     hands = Hands(words_of(settings.cluster_as_user))
     make_engine = engine_of(settings, hands)
     make_directory(path.parent, hands.are_many)
-    journal = opened(cluster_directory(settings) / "cluster.sqlite")
+    journal = opened(cluster_directory(settings) / "cluster.sqlite", path)
     engine = EngineWithTimeout(make_engine(journal.cluster()))
 
     def make() -> ClusterService:
@@ -102,9 +102,9 @@ def engine_of(settings: Settings, hands: Hands) -> MakeEngine:
     return ENGINES[settings.cluster_engine](settings, hands)
 
 
-def opened(path: Path) -> Journal:
+def opened(path: Path, socket: Path) -> Journal:
     try:
-        return Journal(path)
+        return Journal(path, socket)
     except OSError as error:
         raise BrokerUnavailable(f"the journal {path} cannot be opened: {cause(error)}") from None
 
