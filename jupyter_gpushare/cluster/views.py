@@ -13,6 +13,7 @@ from .engines.engine import NO_GPU, Capacity, Gpus, Node, are_hosts, plain
 from .hands.hands import has_all_rights
 from .jobs import JobRecord
 from .launch.generation import Progress
+from .looks.sights import Sight
 from .queues.gangs import Line, wish_of
 from .service import ClusterService, held, usable
 
@@ -68,14 +69,15 @@ def node_view(name: str, node: Node, ours: Gpus) -> NodeView:
 def job_view(
     service: ClusterService, job: JobRecord, line: Line, free: Capacity, now: float
 ) -> JobView:
-    told = service.told(job)
+    sight = service.sight(job)
+    told = sight.told
     return JobView(
         id=job.id,
         user=job.user,
         state=job.state,
         sentence=waits(job, line, free, are_hosts(service.nodes), service.refusal(job))
         if job.state == "queued"
-        else sentence(job, told, now) + but(service.trouble(job)),
+        else sentence(job, sight, now) + but(service.trouble(job)),
         position=line.positions.get(job.id),
         gpus=job.spec.gpus,
         nodes=job.spec.nodes,
@@ -101,24 +103,30 @@ def seen_by(user: str, view: JobView) -> JobView:
     return replace(view, directory="", sentence=sentence)
 
 
-def sentence(job: JobRecord, told: Progress | None, now: float) -> str:
+def sentence(job: JobRecord, sight: Sight, now: float) -> str:
     """Return what the job does, or why it does not."""
     where = " and ".join(job.place)
     match job.state:
+        case "starting" if sight.is_pending:
+            return f"waits in the engine's queue for {where}" + because(sight.reason)
         case "starting":
             return f"starts on {where}"
         case "running":
-            return f"runs on {where}{iteration(told)}"
+            return f"runs on {where}{iteration(sight.told)}"
         case "yielding":
             gpus = number_of_gpus(job.spec.gpus)
             return f"was asked to yield its {gpus}, and saves what it has"
         case "ending":
-            return f"is ended: {job.reason}"
+            return f"is ended: {job.reason}" + because(job.sentence)
         case "done":
             return f"done {duration(now - (job.ended or now))} ago"
         case "cancelled":
             return "cancelled"
     return job.sentence or "failed"
+
+
+def because(reason: str) -> str:
+    return f" ({reason})" if reason else ""
 
 
 def but(trouble: str) -> str:

@@ -84,10 +84,12 @@ class Lease(NamedTuple):
 
 class Status(NamedTuple):
     """`unreachable`: the engine has given it up without knowing whether it runs. `where` is what it
-    really has, where the engine has chosen; empty: as it was told."""
+    really has, where the engine has chosen; empty: as it was told. `reason` is why one is pending,
+    by the engine."""
 
     state: Literal["pending", "running", "unreachable"]
     where: Mapping[str, int] = {}
+    reason: str = ""
 
 
 class Engine(Protocol):

@@ -74,7 +74,7 @@ class QueueRow(NamedTuple):
     """A generation of this cluster in Slurm's queue."""
 
     lease: Lease
-    state: str
+    status: Status | None  # None: it is over
 
 
 class SlurmEngine:
@@ -165,8 +165,7 @@ class SlurmEngine:
     def poll(self, leases: Collection[Lease]) -> Mapping[Lease, Status]:
         """A lease is found by number and name: a controller that has lost its state gives numbers
         out again."""
-        found = {row.lease: row.state for row in self._rows()}
-        there = {lease: STATUSES.get(found.get(lease, "")) for lease in leases}
+        there = {row.lease: row.status for row in self._rows() if row.lease in leases}
         return {
             lease: status._replace(where=self._where(lease))
             if status.state == "running"
@@ -176,20 +175,21 @@ class SlurmEngine:
         }
 
     def adopt(self) -> Collection[Lease]:
-        return {row.lease for row in self._rows() if row.state in STATUSES}
+        return {row.lease for row in self._rows() if row.status is not None}
 
     def _rows(self) -> Iterator[QueueRow]:
         """Others may name their jobs like ours. A name may have any character, and lines that look
         like those of other jobs: so each line begins with a word that nobody has known before."""
         own, begin = getpass.getuser(), secrets.token_hex(8)
         of = () if self._has_users else ("-u", own)
-        shown = f"{begin}|%i|%T|%u|%j"
+        shown = f"{begin}|%i|%T|%u|%r|%j"
         for line in run("squeue", "-h", "-t", "all", *of, "-o", shown).splitlines():
             if not line.startswith(begin):
                 continue
-            _, number, state, user, name = line.split("|", 4)
+            _, number, state, user, reason, name = line.split("|", 5)
             if (found := parse(name, self._cluster)) is not None:
-                yield QueueRow(Lease(*found, number, "" if user == own else user), state)
+                lease = Lease(*found, number, "" if user == own else user)
+                yield QueueRow(lease, status_of(state, reason))
 
     def _cancel(self, lease: Lease, *options: str) -> None:
         """Cancel a job. Cancelling a finished job has no effect."""
@@ -207,6 +207,14 @@ class SlurmEngine:
         if self._uneven.get(lease.handle) == {}:
             self._uneven[lease.handle] = dict(divided(lease.handle))
         return self._uneven.get(lease.handle, {})
+
+
+def status_of(state: str, reason: str) -> Status | None:
+    """Slurm has a reason `None` until it has looked at a job."""
+    status = STATUSES.get(state)
+    if status is None or status.state != "pending" or reason == "None":
+        return status
+    return status._replace(reason=f"Slurm: {reason}")
 
 
 def node_of(line: str) -> tuple[str, Node]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ..engines.engine import Node, Status
 from ..jobs import OVERDUE, Ending, JobRecord, lease_of
 from ..launch.facts import Facts
+from ..launch.generation import Progress
 from .looks import EngineLook
 
 RUNNING = Status("running")
@@ -21,6 +22,8 @@ class Sight(NamedTuple):
 
     is_gone: bool = False
     is_pending: bool = False
+    reason: str = ""  # the engine's, for that
+    pended: float = 0.0  # when it was pending last, in Unix seconds
     where: Mapping[str, int] = {}
     is_closed: bool = False
     begun: Collection[str] = ()
@@ -29,15 +32,24 @@ class Sight(NamedTuple):
     is_silent: bool = False
     keeps: bool = False  # it has said that it saves, and goes on from there
     computed: float = 0.0
+    told: Progress | None = None
 
 
-def sight_of(job: JobRecord, look: EngineLook, facts: Facts) -> Sight:
+NOTHING = Sight()
+
+
+def sight_of(
+    job: JobRecord, look: EngineLook, facts: Facts, now: float = 0.0, before: Sight = NOTHING
+) -> Sight:
     """The engine has been asked before the directory was read: a generation that is gone by then
-    has said how it ended, or never will."""
+    has said how it ended, or never will. `before` is the sight of the step before."""
     status = status_of(job, look)
+    is_pending = status is not None and status.state == "pending"
     return Sight(
         is_gone=status is None or status.state == "unreachable" or lost_a_node(job, look.nodes),
-        is_pending=status is not None and status.state == "pending",
+        is_pending=is_pending,
+        reason=status.reason if status else "",
+        pended=now if is_pending else before.pended,
         where=status.where if status else {},
         is_closed=facts.is_closed,
         begun={*facts.begun},
@@ -46,6 +58,7 @@ def sight_of(job: JobRecord, look: EngineLook, facts: Facts) -> Sight:
         is_silent=bool({*facts.silent} - facts.codes.keys()),
         keeps=facts.keeps,
         computed=computed_of(job, facts),
+        told=facts.told,
     )
 
 

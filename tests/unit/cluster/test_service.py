@@ -331,13 +331,13 @@ def test_a_start_without_an_answer_is_found(site: Site, is_slow: bool) -> None:
 @pytest.mark.parametrize("resumes", [True, False])
 def test_a_start_that_was_cut_short_is_given_up_without_a_loss(site: Site, resumes: bool) -> None:
     """The service was killed before it had started all launchers: none of the ranks has started."""
-    site.restart(pending=0.3)
+    site.restart(begin=0.3)
     site.submit("a", 5, STEP, gpus=4, resumes=resumes)
     site.engine.is_cut_short = True
     site.until(lambda: "adopted" in site.events("a"))
     site.engine.is_cut_short = False
     site.until(lambda: "not started" in site.events("a"))
-    site.restart(pending=QUICK.pending)  # the next one may take its time to start
+    site.restart(begin=QUICK.begin)  # the next one may take its time to start
     site.finish(a=5)
     assert site.events("a")[2:5] == ["adopted", "end", "not started"]
     assert (site.job("a").generation, site.job("a").losses) == (2, 0)

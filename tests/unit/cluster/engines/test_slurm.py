@@ -23,12 +23,24 @@ from ....polling import until
 from ..conftest import NODES, MakesSettings, Sites
 from ..launch.test_launcher import lives
 from ..site import LONG
-from ..test_service import ENDLESS
+from ..test_service import ENDLESS, seen
 
 
 @pytest.mark.system
 def test_a_job_that_has_computed_yields_to_one_that_has_not(make_site: Sites) -> None:
     make_site().check_that_one_yields()
+
+
+def test_a_job_in_the_queue_of_slurm_says_why(make_site: Sites) -> None:
+    site = make_site("--hold")
+    site.submit("a", 5, 0.0)
+    why = "Slurm: JobHeldUser"
+    site.until(lambda: seen(site, "a").sentence == f"waits in the engine's queue for n0 ({why})")
+    site.restart(pending=0.1)
+    site.until(lambda: "no room" in site.events("a"))
+    assert seen(site, "a").sentence == (
+        f"waits for 1 GPU; 4 are free, but its last start was refused: {why}"
+    )
 
 
 @pytest.mark.system
