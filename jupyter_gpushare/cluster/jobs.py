@@ -64,7 +64,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     ended: float | None = None
     yields: int = 0
     losses: int = 0  # one after the other, without a newer checkpoint
-    sentence: str = ""  # how it ended
+    sentence: str = ""  # how it ended, or why it is ending
     core: Mapping[str, Any] = {}  # its progress in the core, at `saved`
     saved: float = 0.0
 
@@ -92,6 +92,7 @@ class Ending(NamedTuple):
 
     nodes: int
     codes: Mapping[str, int] = {}
+    has_launched: bool = False  # one of its launchers has begun
     has_begun: bool = False  # one of its ranks may have
     computed: float = 0.0
     newest: str = ""  # its newest checkpoint
@@ -114,7 +115,8 @@ class Ending(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """An event of the job, and its state from then on."""
+    """An event of the job, and its state from then on. `sentence` is how it ended, or why it was
+    not started."""
 
     what: str
     state: State
@@ -141,6 +143,21 @@ def can_go_on(job: JobRecord, ending: Ending) -> bool:
     return job.resumes or job.spec.restarts or not ending.has_begun
 
 
+def is_refused(job: JobRecord, ending: Ending) -> bool:
+    return ending.reason == NO_ROOM or (ending.reason == NOT_STARTED and not job.handle)
+
+
+def is_not_started(job: JobRecord, ending: Ending) -> bool:
+    """The engine had its processes, and no rank has begun."""
+    is_so = ending.reason == NOT_STARTED or not (ending.reason or ending.has_launched)
+    return is_so and job.handle != "" and not ending.has_begun
+
+
+def why_not_started(job: JobRecord, ending: Ending) -> str:
+    said = "; ".join(line.strip() for line in ending.said.splitlines() if line.strip())
+    return said or f"the job has not begun on {' and '.join(job.place)}"
+
+
 def lost(job: JobRecord, ending: Ending) -> str:
     reason = f" ({ending.reason})" if ending.reason else ""
     return f"generation {job.generation} was lost{reason}"
@@ -161,9 +178,28 @@ TABLE = (
         lambda _, ending: ending.all_said(0, YIELDED) and (ending.was_asked or ending.has_saved),
         lambda job, ending: Outcome("yielded", "queued", 0 if ending.has_saved else job.losses),
     ),
-    OutcomeRow(
-        lambda _, ending: ending.reason in (NO_ROOM, NOT_STARTED) and not ending.has_begun,
+    OutcomeRow(  # nothing of it was ever at the engine
+        lambda job, ending: not ending.has_begun and is_refused(job, ending),
         lambda job, ending: Outcome(ending.reason, "queued", job.losses),
+    ),
+    OutcomeRow(  # it was asked before it had anything to save
+        lambda _, ending: ending.was_asked and not ending.has_launched and not ending.has_begun,
+        lambda job, _: Outcome("yielded", "queued", job.losses),
+    ),
+    OutcomeRow(
+        lambda job, ending: is_not_started(job, ending) and job.losses + 1 >= MOST_LOSSES,
+        lambda job, ending: Outcome(
+            NOT_STARTED,
+            "failed",
+            MOST_LOSSES,
+            f"it did not start, as {MOST_LOSSES - 1} times before: {why_not_started(job, ending)}",
+        ),
+    ),
+    OutcomeRow(
+        lambda job, ending: is_not_started(job, ending),
+        lambda job, ending: Outcome(
+            NOT_STARTED, "queued", job.losses + 1, why_not_started(job, ending)
+        ),
     ),
     OutcomeRow(
         lambda job, ending: not can_go_on(job, ending),

@@ -35,6 +35,11 @@ from .records import Records
 from .troubles import Troubles
 
 NEVER = float("-inf")
+UNKNOWN = "the engine has not said whether it was started"
+REFUSALS = {
+    NO_ROOM: "its last start was refused",
+    NOT_STARTED: "its last start came to nothing",
+}
 
 
 class ClusterService:
@@ -132,7 +137,7 @@ class ClusterService:
         return self._queues.line(wants_part)
 
     def refusal(self, job: JobRecord) -> str:
-        """Return why the engine has refused its last start; empty: it has not."""
+        """Return what has become of its last start; empty: it has computed."""
         return self._postponed.refusal(job.id)
 
     def uses(self, asked: LookAtUse, user: str | None) -> JobUses:
@@ -256,7 +261,7 @@ class ClusterService:
 
     def _close(self, now: float, job: JobRecord) -> None:
         if not job.handle and not job.reason:
-            job = replace(job, reason=NOT_STARTED)
+            job = replace(job, reason=NOT_STARTED, sentence=UNKNOWN)
         try:
             ending = self._acts.close(job)
         except DirectoryLost as error:
@@ -278,8 +283,10 @@ class ClusterService:
         gangs = self._queues.of(job)
         gangs.finish(now, job.id)
         self._sights.pop(job.id, None)
-        if outcome.what in (NO_ROOM, NOT_STARTED):
-            self._postponed.add(now, job.id, detail)
+        detail = detail or outcome.sentence
+        if outcome.state == "queued" and outcome.what in REFUSALS:
+            because = f": {detail}" if detail else ""
+            self._postponed.add(now, job.id, f"{REFUSALS[outcome.what]}{because}")
         elif outcome.state == "queued":
             gangs.request(now, job)
         fresh = {"place": {}, "handle": "", "told": 0.0, "reason": ""}
@@ -351,7 +358,7 @@ def settled(job: JobRecord, outcome: Outcome, now: float) -> JobRecord:
         job,
         state=outcome.state,
         losses=outcome.losses,
-        sentence=outcome.sentence,
+        sentence=outcome.sentence if outcome.state in OVER else "",
         yields=job.yields + (outcome.what == "yielded"),
         ended=now if outcome.state in OVER else None,
     )

@@ -96,10 +96,10 @@ def job_view(
 
 
 def seen_by(user: str, view: JobView) -> JobView:
-    """Hide the directory and the last lines of the log of another user's job."""
+    """Hide the directory of another user's job, and the lines of its logs: they follow a colon."""
     if user == view.user or has_all_rights(user):
         return view
-    sentence = "failed" if view.state == "failed" else view.sentence
+    sentence = "failed" if view.state == "failed" else view.sentence.partition(": ")[0]
     return replace(view, directory="", sentence=sentence)
 
 
@@ -138,7 +138,7 @@ def waits(job: JobRecord, line: Line, free: Capacity, is_on_host: bool, refusal:
     position, count = line.positions.get(job.id, 0), len(line.positions)
     which = f", number {position} of {count} in line" if position and count > 1 else ""
     kept = ", and kept for a job before it" if there and 0 < line.kept_for < position else ""
-    refused = f", but its last start was refused: {refusal}" if refusal else ""
+    refused = f", but {refusal}" if refusal else ""
     goes_on = "; it goes on where it was saved" if job.resume else ""
     which_are = " of GPUs with shards" if job.spec.wants_part else ""
     are_free = f"{there:g}{which_are} {'is' if there == 1 else 'are'} free"

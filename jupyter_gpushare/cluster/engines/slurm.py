@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ...errors import EngineUnavailable, InvalidValue, NoRoom, cause
 from ..hands.command import Ran, ran
-from .engine import Gpus, Lease, Node, Start, Status, parse, plain, shards_of
+from .engine import LOG, Gpus, Lease, Node, Start, Status, parse, plain, shards_of
 
 RunAs = Callable[[str, Sequence[str], str], Ran]  # user, command, and its standard input
 
@@ -128,7 +128,10 @@ class SlurmEngine:
                     f"--signal=USR2@{WARNING_SECONDS}",
                     "--open-mode=append",
                 ),
-                *(f"--output={start.directory}/g{start.generation}/slurm.log", *self._options),
+                *(
+                    f"--output={start.directory}/g{start.generation}/{LOG}",
+                    *self._options,
+                ),
                 given=self._script(start),
             )
         except SlurmRefused as refused:  # nothing of it is there

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
+from ..engines.engine import LOG
 from . import generation
 from .generation import Progress
 
@@ -20,7 +21,8 @@ class Facts(msgspec.Struct, frozen=True):
     Some nodes have begun, have heard that they are to yield, have ended with a status, or are
     silent. Its ranks may have started (`has_ranks`), and `keeps` says that they save
     checkpoints. `told` is their word, and for `ran` seconds its launchers have seen them. `newest`
-    is a checkpoint, and `said` the last lines of the log of a node that has failed."""
+    is a checkpoint, and `said` the last lines of the log of a node that has failed; where none has
+    begun, of the engine's log."""
 
     begun: list[str] = []
     heard: list[str] = []
@@ -42,9 +44,9 @@ def facts_of(
     with suppress(FileNotFoundError):
         os.listdir(directory)  # to a glob it would be empty
     codes = {n: code for n, code in generation.endings(directory).items() if n in nodes}
-    failed = next((node for node, code in codes.items() if code > 0), None)
+    begun = generation.beats(directory) & {*nodes}
     return Facts(
-        begun=[*(generation.beats(directory) & {*nodes})],
+        begun=[*begun],
         heard=[*(generation.heard(directory) & {*nodes})],
         codes=codes,
         silent=[*(generation.silent(directory, silent_seconds) & {*nodes})],
@@ -53,9 +55,17 @@ def facts_of(
         told=generation.progress(directory),
         ran=generation.ran(directory),
         newest=generation.newest(directory) if is_closed else "",
-        said=generation.tail(directory / f"log.{failed}") if failed else "",
+        said=generation.tail(log) if (log := log_of(directory, begun, codes)) else "",
         is_closed=is_closed,
     )
+
+
+def log_of(directory: Path, begun: Collection[str], codes: Mapping[str, int]) -> Path | None:
+    """Return the log that says why it has not come to its end."""
+    failed = next((node for node, code in codes.items() if code > 0), None)
+    if failed:
+        return directory / f"log.{failed}"
+    return None if begun else directory / LOG
 
 
 def facts_unread(nodes: Collection[str], told: Progress | None) -> Facts:

@@ -90,6 +90,7 @@ def ending_of(job: JobRecord, facts: Facts) -> Ending:
     return Ending(
         nodes=len(job.place),
         codes=facts.codes,
+        has_launched=bool(facts.begun),
         has_begun=facts.has_ranks,
         computed=computed_of(job, facts),
         newest=facts.newest,

@@ -43,6 +43,18 @@ def test_a_job_in_the_queue_of_slurm_says_why(make_site: Sites) -> None:
     )
 
 
+def test_a_job_that_cannot_run_on_its_node_says_so_and_fails(make_site: Sites) -> None:
+    site = make_site(python="/no/such/python")
+    site.submit("a", 5, 0.0)
+    why = "/no/such/python: No such file or directory"
+    site.until(lambda: "came to nothing: " in (told := seen(site, "a").sentence) and why in told)
+    assert site.job("a").losses in (1, 2)
+    site.until_state(a="failed")
+    assert site.events("a").count("not started") == 3
+    assert site.job("a").sentence.startswith("it did not start, as 2 times before: ")
+    assert why in site.job("a").sentence
+
+
 @pytest.mark.system
 def test_jobs_go_on_while_the_controller_is_away(make_site: Sites, slurm: Slurm) -> None:
     """Squeue waits for it, and the service does not."""
