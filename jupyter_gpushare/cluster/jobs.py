@@ -21,6 +21,7 @@ ACTIVE = frozenset(("starting", "running", "yielding", "ending"))
 MOST_LOSSES = 3  # one after the other, without a newer checkpoint
 NO_ROOM = "no room"
 NOT_STARTED = "not started"
+REFUSED = "refused"
 LOST = "lost"
 OVERDUE = "overdue"
 CANCELLED = "cancelled"
@@ -177,6 +178,10 @@ TABLE = (
     OutcomeRow(  # without a new checkpoint it would do the same forever
         lambda _, ending: ending.all_said(0, YIELDED) and (ending.was_asked or ending.has_saved),
         lambda job, ending: Outcome("yielded", "queued", 0 if ending.has_saved else job.losses),
+    ),
+    OutcomeRow(
+        lambda _, ending: ending.reason == REFUSED,
+        lambda job, _: Outcome("failed", "failed", job.losses, job.sentence),
     ),
     OutcomeRow(  # nothing of it was ever at the engine
         lambda job, ending: not ending.has_begun and is_refused(job, ending),

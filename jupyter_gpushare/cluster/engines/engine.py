@@ -94,12 +94,16 @@ class Status(NamedTuple):
     reason: str = ""
 
 
+class Refused(Exception):
+    """The engine will never start such a job. The text is a sentence for people."""
+
+
 class Engine(Protocol):
     """Each verb blocks. It raises EngineUnavailable where the engine could not be asked."""
 
     def nodes(self) -> Mapping[str, Node]: ...
     def start(self, start: Start) -> Lease:
-        """Raises NoRoom, and then nothing of it is left there."""
+        """Raises NoRoom and Refused, and then nothing of it is left there."""
 
     def ask_yield(self, lease: Lease) -> None:
         """Ask the launcher on every node; twice is harmless."""

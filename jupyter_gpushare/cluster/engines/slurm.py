@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ...errors import EngineUnavailable, InvalidValue, NoRoom, cause
 from ..hands.command import Ran, ran
-from .engine import LOG, Gpus, Lease, Node, Start, Status, parse, plain, shards_of
+from .engine import LOG, Gpus, Lease, Node, Refused, Start, Status, parse, plain, shards_of
 
 RunAs = Callable[[str, Sequence[str], str], Ran]  # user, command, and its standard input
 
@@ -48,6 +48,13 @@ LEAVING = ("drain", "maint", "reserved", "power", "reboot")
 DEAD = ("down", "fail", "unknown", "not_responding")
 # The answer of scancel for a finished job, if it has any.
 OVER = re.compile(r"invalid job id|already complet|^$", re.I)
+# What sbatch says of options that it will never take. Any other refusal may pass.
+FOREVER = re.compile(
+    r"invalid (partition|account|qos|feature|license|--)|(reservation|time limit) is invalid"
+    r"|unrecognized option|invalid option|option .*(requires|ambiguous|allow)"
+    r"|not permitted to use|access denied|permission denied",
+    re.I,
+)
 UNREACHED = re.compile(r"unable to contact|timed out|communication|connect|temporarily", re.I)
 
 
@@ -135,7 +142,8 @@ class SlurmEngine:
                 given=self._script(start),
             )
         except SlurmRefused as refused:  # nothing of it is there
-            raise NoRoom(f"Slurm: {refused}") from None
+            kind = Refused if FOREVER.search(str(refused)) else NoRoom
+            raise kind(f"Slurm: {refused}") from None
         lease = Lease(start.job, start.generation, told.strip().split(";")[0], start.user)
         if not is_even(start.where):
             self._uneven[lease.handle] = {}

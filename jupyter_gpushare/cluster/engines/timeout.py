@@ -9,10 +9,14 @@ from threading import Thread
 from typing import TypeVar
 
 from ...errors import EngineUnavailable, NoRoom, cause
-from .engine import Engine, Lease, Node, Start, Status
+from .engine import Engine, Lease, Node, Refused, Start, Status
 
 ANSWER_SECONDS = 10.0
-ANSWERS = (EngineUnavailable, NoRoom)  # any other exception of an engine says nothing of a job
+ANSWERS = (
+    EngineUnavailable,
+    NoRoom,
+    Refused,
+)  # any other exception of an engine says nothing of a job
 Answer = TypeVar("Answer")
 
 

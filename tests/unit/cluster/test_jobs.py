@@ -62,6 +62,11 @@ def failed(said: str) -> Outcome:
             Outcome(j.NOT_STARTED, "queued"),
         ),
         (job(ONCE), ending(has_begun=False), Outcome(LOST, "queued", 1)),
+        (
+            job(sentence="no such partition"),
+            ending(reason=j.REFUSED, has_begun=False),
+            Outcome("failed", "failed", 0, "no such partition"),
+        ),
         (HAD, ending(reason=j.NOT_STARTED, has_launched=True, **NONE), NOT_STARTED),
         (HAD, ending(reason=j.NO_ROOM, has_begun=False), Outcome(j.NO_ROOM, "queued", 1)),
         (HAD, ending(**NONE), NOT_STARTED),

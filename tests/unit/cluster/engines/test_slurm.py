@@ -12,9 +12,10 @@ import pytest
 from msgspec.structs import replace
 from slurm import Slurm
 
-from jupyter_gpushare.cluster.engines.engine import Lease, Node
+from jupyter_gpushare.cluster.engines.engine import Lease, Node, Refused, Start
 from jupyter_gpushare.cluster.engines.slurm import SlurmEngine, gpus_in, node_of, options_in
-from jupyter_gpushare.errors import EngineUnavailable, InvalidValue
+from jupyter_gpushare.cluster.views import cluster_view
+from jupyter_gpushare.errors import EngineUnavailable, InvalidValue, JobFailed, NoRoom
 from jupyter_gpushare.jobs.connection import Cluster
 from jupyter_gpushare.jobs.job import submit
 from jupyter_gpushare.settings import Settings
@@ -49,6 +50,8 @@ def test_a_job_that_cannot_run_on_its_node_says_so_and_fails(make_site: Sites) -
     why = "/no/such/python: No such file or directory"
     site.until(lambda: "came to nothing: " in (told := seen(site, "a").sentence) and why in told)
     assert site.job("a").losses in (1, 2)
+    (others,) = cluster_view(site.service, "ada", "a", False, "", 0.0).jobs
+    assert others.sentence.endswith("its last start came to nothing")
     site.until_state(a="failed")
     assert site.events("a").count("not started") == 3
     assert site.job("a").sentence.startswith("it did not start, as 2 times before: ")
@@ -116,16 +119,43 @@ def test_a_function_is_called_on_slurm_and_its_result_comes_back(
         assert [(node.name, node.gpus) for node in cluster.look().nodes] == [*NODES.items()]
 
 
-@pytest.mark.system
-def test_a_job_that_slurm_refuses_says_why_it_waits(settings: Settings) -> None:
+def test_a_job_that_slurm_never_takes_fails_with_its_words(settings: Settings) -> None:
     refused = replace(settings, cluster_sbatch="--account=x --partition=nowhere")
-    job = submit(lambda: None, name="a", settings=refused)
-    until(lambda: "nowhere" in job.look().sentence)
-    assert job.look().sentence == (
-        "waits for 1 GPU; 4 are free, but its last start was refused: Slurm: invalid partition"
-        " specified: nowhere; Batch job submission failed: Invalid partition name specified"
+    said = (
+        "Slurm: invalid partition specified: nowhere;"
+        " Batch job submission failed: Invalid partition name specified"
     )
-    job.cancel()
+    with pytest.raises(JobFailed, match=f"a.*{said}"):
+        submit(lambda: None, name="a", settings=refused).wait(60)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("Invalid account or account/partition combination specified", Refused),
+        ("Invalid qos specification", Refused),
+        ("unrecognized option '--nonsense'", Refused),
+        ("Invalid --time specification", Refused),
+        ("User's group not permitted to use this partition", Refused),
+        ("Requested node configuration is not available", NoRoom),
+        ("Job violates accounting/QOS policy (job submit limit, user's size and time)", NoRoom),
+        ("Required partition not available (inactive or drain)", NoRoom),
+        ("Invalid node name specified", NoRoom),
+    ],
+)
+def test_what_slurm_refuses_is_refused_for_ever_or_for_now(
+    said: str, kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says(tmp_path, "sbatch", said, monkeypatch)
+    with pytest.raises(kind, match=re.escape(f"Slurm: {said}")):
+        SlurmEngine("c").start(Start("c", "a", 1, tmp_path, {"n0": 1}))
+
+
+def says(path: Path, name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = path / name
+    program.write_text(f'#!/bin/sh\necho "{name}: error: {said}" >&2\nexit 1\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(path))
 
 
 def test_other_jobs_of_the_user_may_have_any_name(slurm: Slurm) -> None:
@@ -155,10 +185,7 @@ def test_where_slurm_is_not_installed_the_engine_says_so(monkeypatch: pytest.Mon
 def test_a_controller_that_is_not_reached_has_refused_nothing(
     said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scontrol = tmp_path / "scontrol"
-    scontrol.write_text(f"#!/bin/sh\necho 'scontrol: error: {said}' >&2\nexit 1\n")
-    scontrol.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    says(tmp_path, "scontrol", said, monkeypatch)
     with pytest.raises(EngineUnavailable, match=re.escape(said)):
         SlurmEngine("c").nodes()
 
