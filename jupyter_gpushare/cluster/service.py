@@ -71,12 +71,13 @@ class ClusterService:
         self._sights: dict[str, Sight] = {}  # of active jobs, in the last step
         self._troubles = Troubles()
         self.nodes: Mapping[str, Node] = {}  # as the engine has said last
-        self.is_answered = False  # by the engine, in the last step
+        self.engine_trouble = ""  # why the engine did not answer in the last step
 
     # --- what people ask for ----------------------------------------------------------------------
 
     def submit(self, id: str, user: str, directory: str, spec: Spec) -> JobRecord:
-        """The same again changes nothing. Raises InvalidValue and DoesNotFit."""
+        """The same again changes nothing. Raises InvalidValue, DoesNotFit, and EngineUnavailable
+        where no node has ever been seen."""
         if (known := self._records.get(id)) is not None:
             if (known.user, known.directory, known.spec) != (user, directory, spec):
                 raise InvalidValue(f"there is another job of the id {id}")
@@ -89,6 +90,8 @@ class ClusterService:
         return self._write(now, job, "submitted")
 
     def _request(self, now: float, job: JobRecord) -> None:
+        if self.engine_trouble and not self._most:
+            raise EngineUnavailable(self.engine_trouble)
         try:
             self._queues.of(job).request(now, job)
         except DoesNotFit:
@@ -155,6 +158,7 @@ class ClusterService:
         asks_for_all = not 0 <= self._clock() - self._swept < self._bounds.sweep
         look = look_at(self._engine, self._records.leases(), asks_for_all)
         now = self._clock()
+        self.engine_trouble = look.trouble
         self._see_nodes(now, look.nodes)
         self._sweep(now, look)
         self._troubles.begin()
@@ -168,7 +172,6 @@ class ClusterService:
         self._records.save_now_and_then(now)
 
     def _see_nodes(self, now: float, nodes: Mapping[str, Node] | None) -> None:
-        self.is_answered = nodes is not None
         if nodes is None:
             return
         self.nodes = nodes

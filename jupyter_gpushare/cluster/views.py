@@ -17,8 +17,6 @@ from .looks.sights import Sight
 from .queues.gangs import Line, wish_of
 from .service import ClusterService, held, usable
 
-UNKNOWN = "the engine does not answer, so this is as it was before"
-
 
 def cluster_view(
     service: ClusterService, user: str, id: str, all: bool, cluster: str, now: float
@@ -35,8 +33,12 @@ def cluster_view(
             for job in sorted(jobs, key=lambda job: place_in(lines[job.spec.wants_part], job))
         ],
         nodes=node_views(service.nodes, service.jobs()),
-        trouble="" if service.is_answered else UNKNOWN,
+        trouble=of_before(service.engine_trouble),
     )
+
+
+def of_before(trouble: str) -> str:
+    return f"{trouble}; so this is as it was before" if trouble else ""
 
 
 def free_of(service: ClusterService) -> Capacity:

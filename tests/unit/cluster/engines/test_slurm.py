@@ -169,10 +169,16 @@ def test_other_jobs_of_the_user_may_have_any_name(slurm: Slurm) -> None:
         slurm.run("scancel", *numbers)
 
 
-def test_where_slurm_is_not_installed_the_engine_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_slurm_is_not_installed_no_job_is_taken(
+    cluster_settings: MakesSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(EngineUnavailable, match="Slurm: scontrol cannot be run: No such file"):
-        SlurmEngine("c").nodes()
+    settings = cluster_settings(cluster_engine="slurm")
+    said = "Slurm: scontrol cannot be run: No such file or directory"
+    with pytest.raises(EngineUnavailable, match=f"^{said}$"):
+        submit(lambda: None, settings=settings)
+    with Cluster(settings) as cluster:
+        assert cluster.look().trouble == f"{said}; so this is as it was before"
 
 
 @pytest.mark.parametrize(
