@@ -100,6 +100,7 @@ class Ending(NamedTuple):
     reason: str = ""  # why the service ended it
     was_asked: bool = False  # to yield
     said: str = ""  # the last lines of a log
+    trouble: str = ""  # of its launchers
 
     def all_said(self, *codes: int) -> bool:
         return len(self.codes) == self.nodes and {*self.codes.values()} <= {*codes}
@@ -156,12 +157,12 @@ def is_not_started(job: JobRecord, ending: Ending) -> bool:
 
 def why_not_started(job: JobRecord, ending: Ending) -> str:
     said = "; ".join(line.strip() for line in ending.said.splitlines() if line.strip())
-    return said or f"the job has not begun on {' and '.join(job.place)}"
+    return ending.trouble or said or f"the job has not begun on {' and '.join(job.place)}"
 
 
 def lost(job: JobRecord, ending: Ending) -> str:
-    reason = f" ({ending.reason})" if ending.reason else ""
-    return f"generation {job.generation} was lost{reason}"
+    reasons = "; ".join(reason for reason in (ending.reason, ending.trouble) if reason)
+    return f"generation {job.generation} was lost" + (f" ({reasons})" if reasons else "")
 
 
 TABLE = (
@@ -224,6 +225,7 @@ TABLE = (
         ),
     ),
     OutcomeRow(
-        lambda *_: True, lambda job, ending: Outcome(LOST, "queued", losses_of(job, ending))
+        lambda *_: True,
+        lambda job, ending: Outcome(LOST, "queued", losses_of(job, ending), ending.trouble),
     ),
 )

@@ -4,8 +4,9 @@ yield, and ends them when their generation is closed.
     python launcher.py JOB GENERATION NODE
 
 It exits with 0 where the ranks are done, with YIELDED where they have saved and left, with FENCED
-where the generation is closed, else with the status of the first rank that failed. SIGUSR2 and
-SIGTERM ask to yield: the file that GPUSHARE_YIELD names exists from then on.
+where the generation is closed, with CANNOT_WRITE where it could write nothing there, else with the
+status of the first rank that failed. SIGUSR2 and SIGTERM ask to yield: the file that GPUSHARE_YIELD
+names exists from then on.
 
 As a program it needs `generation` beside it and the standard library alone, so that a node needs no
 more than a Python, and it starts in a moment.
@@ -24,6 +25,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -113,9 +115,18 @@ class Launcher:
             generation.write(self._directory / f"ended.{self._node}.json", {"code": code})
         except (FileNotFoundError, FileExistsError):  # it is closed, or has a launcher here already
             code = generation.FENCED
+        except OSError as error:
+            self._end()
+            self._tell(error)
+            code = generation.CANNOT_WRITE
         finally:
             self._end()
         return code
+
+    def _tell(self, error: OSError) -> None:
+        print(f"the launcher of {self._node} cannot go on: {error}", file=sys.stderr)
+        with suppress(OSError):
+            (self._directory / f"error.{self._node}.{error.errno or 0}").touch()
 
     def _begin(self) -> None:
         """Say that this node has begun, and how many GPUs it has: an engine may have divided them

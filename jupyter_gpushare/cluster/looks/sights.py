@@ -18,7 +18,8 @@ RUNNING = Status("running")
 class Sight(NamedTuple):
     """`is_gone`: the engine has said so, or that it is out of reach. `where`: the GPUs that it
     really has, where the engine has chosen. Of the nodes, some have begun, heard that they are to
-    yield, and said with what status they ended. `is_silent`: one of them has ceased to beat."""
+    yield, and said with what status they ended. `is_silent`: one of them has ceased to beat, or
+    has said that it cannot go on."""
 
     is_gone: bool = False
     is_pending: bool = False
@@ -55,7 +56,7 @@ def sight_of(
         begun={*facts.begun},
         heard={*facts.heard},
         codes=facts.codes,
-        is_silent=bool({*facts.silent} - facts.codes.keys()),
+        is_silent=bool({*facts.silent} - facts.codes.keys() or facts.trouble),
         keeps=facts.keeps,
         computed=computed_of(job, facts),
         told=facts.told,
@@ -97,4 +98,5 @@ def ending_of(job: JobRecord, facts: Facts) -> Ending:
         reason=job.reason,
         was_asked=job.state == "yielding" or job.reason == OVERDUE,
         said=facts.said,
+        trouble=facts.trouble,
     )

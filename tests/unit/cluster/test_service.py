@@ -176,6 +176,17 @@ def test_a_rank_that_fails_ends_the_job_with_its_last_lines(site: Site) -> None:
     assert site.job("a").generation == 1
 
 
+def test_a_launcher_that_can_write_nothing_says_so(site: Site) -> None:
+    """As on a full disk, no file grows."""
+    site.submit("a", sys.executable, "-c", BEGETS, resumes=False)
+    site.until((site.directory("a") / "work" / "pids").exists)
+    rank = psutil.Process(pids(site.directory("a"))[0])
+    rank.parent().rlimit(psutil.RLIMIT_FSIZE, (0, 0))
+    rank.kill()
+    site.until_state(a="failed")
+    assert "n0: File too large" in site.job("a").sentence
+
+
 @pytest.mark.system
 @pytest.mark.parametrize("lost", ["rank", "launcher"])
 def test_a_gang_that_has_lost_a_part_is_ended_whole_and_goes_on(site: Site, lost: str) -> None:
