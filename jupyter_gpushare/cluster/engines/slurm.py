@@ -135,10 +135,7 @@ class SlurmEngine:
                     f"--signal=USR2@{WARNING_SECONDS}",
                     "--open-mode=append",
                 ),
-                *(
-                    f"--output={start.directory}/g{start.generation}/{LOG}",
-                    *self._options,
-                ),
+                *(f"--output={start.directory}/g{start.generation}/{LOG}", *self._options),
                 given=self._script(start),
             )
         except SlurmRefused as refused:  # nothing of it is there
