@@ -323,6 +323,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             " kept as long for the first job that waits, from those behind it that were stopped"
         ),
     ] = 30.0
+    cluster_pending_seconds: Annotated[
+        float,
+        Positive,
+        Meta(
+            description="a job that has been in the engine's own queue for this time is taken out"
+            " of it, so that others are started, and is started again after a while"
+        ),
+    ] = 10.0
+    cluster_begin_seconds: Annotated[
+        float,
+        Positive,
+        Meta(
+            description="a job that the engine runs is given up if it has not begun on each of its"
+            " nodes after this time, which includes the start of Python there"
+        ),
+    ] = 60.0
     cluster_look_seconds: Annotated[
         float, Positive, Meta(description="interval at which the service of jobs looks at them")
     ] = 1.0

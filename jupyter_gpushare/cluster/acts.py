@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import EngineUnavailable, NoRoom, cause
-from .engines.engine import Engine, Lease, Start
+from .engines.engine import Engine, Lease, Refused, Start
 from .hands.hands import Hands
-from .jobs import NO_ROOM, NOT_STARTED, Ending, JobRecord, lease_of
+from .jobs import NO_ROOM, NOT_STARTED, REFUSED, Ending, JobRecord, lease_of
 from .launch.generation import Word
 from .looks.sights import ending_of
 
@@ -41,6 +41,8 @@ class Acts:
             return self._engine.start(self._start_of(job))
         except NoRoom as error:
             raise NotStarted(NO_ROOM, str(error)) from None
+        except Refused as error:
+            raise NotStarted(REFUSED, str(error)) from None
         except OSError as error:
             raise NotStarted(NOT_STARTED, cause(error)) from None
 

@@ -21,6 +21,7 @@ ACTIVE = frozenset(("starting", "running", "yielding", "ending"))
 MOST_LOSSES = 3  # one after the other, without a newer checkpoint
 NO_ROOM = "no room"
 NOT_STARTED = "not started"
+REFUSED = "refused"
 LOST = "lost"
 OVERDUE = "overdue"
 CANCELLED = "cancelled"
@@ -64,7 +65,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     ended: float | None = None
     yields: int = 0
     losses: int = 0  # one after the other, without a newer checkpoint
-    sentence: str = ""  # how it ended
+    sentence: str = ""  # how it ended, or why it is ending
     core: Mapping[str, Any] = {}  # its progress in the core, at `saved`
     saved: float = 0.0
 
@@ -92,12 +93,14 @@ class Ending(NamedTuple):
 
     nodes: int
     codes: Mapping[str, int] = {}
+    has_launched: bool = False  # one of its launchers has begun
     has_begun: bool = False  # one of its ranks may have
     computed: float = 0.0
     newest: str = ""  # its newest checkpoint
     reason: str = ""  # why the service ended it
     was_asked: bool = False  # to yield
     said: str = ""  # the last lines of a log
+    trouble: str = ""  # of its launchers
 
     def all_said(self, *codes: int) -> bool:
         return len(self.codes) == self.nodes and {*self.codes.values()} <= {*codes}
@@ -114,7 +117,8 @@ class Ending(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """An event of the job, and its state from then on."""
+    """An event of the job, and its state from then on. `sentence` is how it ended, or why it was
+    not started."""
 
     what: str
     state: State
@@ -141,9 +145,24 @@ def can_go_on(job: JobRecord, ending: Ending) -> bool:
     return job.resumes or job.spec.restarts or not ending.has_begun
 
 
+def is_refused(job: JobRecord, ending: Ending) -> bool:
+    return ending.reason == NO_ROOM or (ending.reason == NOT_STARTED and not job.handle)
+
+
+def is_not_started(job: JobRecord, ending: Ending) -> bool:
+    """The engine had its processes, and no rank has begun."""
+    is_so = ending.reason == NOT_STARTED or not (ending.reason or ending.has_launched)
+    return is_so and job.handle != "" and not ending.has_begun
+
+
+def why_not_started(job: JobRecord, ending: Ending) -> str:
+    said = "; ".join(line.strip() for line in ending.said.splitlines() if line.strip())
+    return ending.trouble or said or f"the job has not begun on {' and '.join(job.place)}"
+
+
 def lost(job: JobRecord, ending: Ending) -> str:
-    reason = f" ({ending.reason})" if ending.reason else ""
-    return f"generation {job.generation} was lost{reason}"
+    reasons = "; ".join(reason for reason in (ending.reason, ending.trouble) if reason)
+    return f"generation {job.generation} was lost" + (f" ({reasons})" if reasons else "")
 
 
 TABLE = (
@@ -162,8 +181,31 @@ TABLE = (
         lambda job, ending: Outcome("yielded", "queued", 0 if ending.has_saved else job.losses),
     ),
     OutcomeRow(
-        lambda _, ending: ending.reason in (NO_ROOM, NOT_STARTED) and not ending.has_begun,
+        lambda _, ending: ending.reason == REFUSED,
+        lambda job, _: Outcome("failed", "failed", job.losses, job.sentence),
+    ),
+    OutcomeRow(  # nothing of it was ever at the engine
+        lambda job, ending: not ending.has_begun and is_refused(job, ending),
         lambda job, ending: Outcome(ending.reason, "queued", job.losses),
+    ),
+    OutcomeRow(  # it was asked before it had anything to save
+        lambda _, ending: ending.was_asked and not ending.has_launched and not ending.has_begun,
+        lambda job, _: Outcome("yielded", "queued", job.losses),
+    ),
+    OutcomeRow(
+        lambda job, ending: is_not_started(job, ending) and job.losses + 1 >= MOST_LOSSES,
+        lambda job, ending: Outcome(
+            NOT_STARTED,
+            "failed",
+            MOST_LOSSES,
+            f"it did not start, as {MOST_LOSSES - 1} times before: {why_not_started(job, ending)}",
+        ),
+    ),
+    OutcomeRow(
+        lambda job, ending: is_not_started(job, ending),
+        lambda job, ending: Outcome(
+            NOT_STARTED, "queued", job.losses + 1, why_not_started(job, ending)
+        ),
     ),
     OutcomeRow(
         lambda job, ending: not can_go_on(job, ending),
@@ -183,6 +225,7 @@ TABLE = (
         ),
     ),
     OutcomeRow(
-        lambda *_: True, lambda job, ending: Outcome(LOST, "queued", losses_of(job, ending))
+        lambda *_: True,
+        lambda job, ending: Outcome(LOST, "queued", losses_of(job, ending), ending.trouble),
     ),
 )

@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from socket import gethostname
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,6 +23,7 @@ from ..wire.jobs import OVER, LookAtUse, UseRow
 from .engines.engine import Capacity
 from .jobs import JobRecord
 
+MOST_HOLDER_BYTES = 4096
 BUSY_SECONDS = 0.5  # for which a write waits for another program, before it is tried again later
 # Entry n migrates schema n to n + 1; PRAGMA user_version is the number of those done.
 MIGRATIONS = (
@@ -118,10 +120,12 @@ class Journal:
     """Owns the database in the file at `path`, alone. Raises OSError or sqlite3.Error, and then
     nothing of that call is in the database."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises LimitExceeded where another service has it."""
+    def __init__(self, path: Path, socket: Path | str = "") -> None:
+        """A service that listens at `socket` has it. Raises LimitExceeded where another one has."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = locked(path.with_suffix(".lock"))
+        self._lock = locked(
+            path.with_suffix(".lock"), Holder(gethostname(), os.getpid(), str(socket))
+        )
         try:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             self._database = sqlite3.connect(
@@ -202,7 +206,8 @@ class Journal:
         return [job_of(row) for row in self._database.execute(query, tuple(given))]
 
     def _prepare(self) -> None:
-        self._database.execute("PRAGMA journal_mode = WAL")  # readers do not block the writer
+        # Not WAL, which needs memory that processes share: a network file system has none.
+        self._database.execute("PRAGMA journal_mode = TRUNCATE")
         self._database.execute("PRAGMA synchronous = FULL")  # a power cut costs no arrow
         (version,) = self._database.execute("PRAGMA user_version").fetchone()
         if version > len(MIGRATIONS):
@@ -223,17 +228,43 @@ class Journal:
             raise
 
 
-def locked(path: Path) -> int:
-    """Return a file that this process alone has locked, until it ends."""
+class Holder(msgspec.Struct, frozen=True):
+    """The service that has a journal: it may be on another machine, which shares the files."""
+
+    host: str
+    pid: int
+    socket: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}, which listens on {self.socket}"
+
+
+def locked(path: Path, holder: Holder) -> int:
+    """Return a file that this process alone has locked, until it ends, and that names it."""
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(file, 0)
+        os.pwrite(file, msgspec.json.encode(holder), 0)
+        os.fsync(file)
     except BlockingIOError:
+        other = holder_in(file)
         os.close(file)
         raise LimitExceeded(
-            f"another cluster service has {path.parent}; one directory is for one service"
+            f"another cluster service has {path.parent}: {other}; one directory is for one service"
         ) from None
+    except OSError:
+        os.close(file)
+        raise
     return file
+
+
+def holder_in(file: int) -> str:
+    """Return who has locked it, who may write it just now."""
+    try:
+        return str(msgspec.json.decode(os.pread(file, MOST_HOLDER_BYTES, 0), type=Holder))
+    except msgspec.DecodeError:
+        return "one that is just starting"
 
 
 def row_of(job: JobRecord) -> list[Any]:

@@ -21,6 +21,7 @@ from .engines.timeout import EngineWithTimeout
 from .hands.command import Ran
 from .hands.hands import Hands, words_of
 from .journal import Journal
+from .looks.verdicts import Bounds
 from .loop import ServiceLoop
 from .server import Access, Server
 from .service import ClusterService
@@ -36,11 +37,13 @@ def run(settings: Settings) -> None:
     hands = Hands(words_of(settings.cluster_as_user))
     make_engine = engine_of(settings, hands)
     make_directory(path.parent, hands.are_many)
-    journal = opened(cluster_directory(settings) / "cluster.sqlite")
+    journal = opened(cluster_directory(settings) / "cluster.sqlite", path)
     engine = EngineWithTimeout(make_engine(journal.cluster()))
 
     def make() -> ClusterService:
-        return ClusterService(journal, engine, time.time, rules=rules, hands=hands)
+        return ClusterService(
+            journal, engine, time.time, rules=rules, bounds=bounds_of(settings), hands=hands
+        )
 
     loop = ServiceLoop(make, settings.cluster_look_seconds)
     with Server(path, loop, journal.cluster(), access_of(settings, hands)) as server:
@@ -102,9 +105,9 @@ def engine_of(settings: Settings, hands: Hands) -> MakeEngine:
     return ENGINES[settings.cluster_engine](settings, hands)
 
 
-def opened(path: Path) -> Journal:
+def opened(path: Path, socket: Path) -> Journal:
     try:
-        return Journal(path)
+        return Journal(path, socket)
     except OSError as error:
         raise BrokerUnavailable(f"the journal {path} cannot be opened: {cause(error)}") from None
 
@@ -143,6 +146,10 @@ def rules_of(settings: Settings) -> GangRules:
         knob=settings.cluster_knob,
         least=settings.cluster_least_seconds,
     )
+
+
+def bounds_of(settings: Settings) -> Bounds:
+    return Bounds(pending=settings.cluster_pending_seconds, begin=settings.cluster_begin_seconds)
 
 
 def this_machine(settings: Settings) -> dict[str, Devices]:

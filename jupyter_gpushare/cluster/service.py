@@ -25,9 +25,8 @@ from .hands.hands import Hands
 from .jobs import CANCELLED, NO_ROOM, NOT_STARTED, JobRecord, Outcome, Spec, lease_of, outcome_of
 from .journal import JobEvent, Journal
 from .launch.facts import Facts, facts_unread
-from .launch.generation import Progress
 from .looks.looks import EngineLook, look_at
-from .looks.sights import sight_of
+from .looks.sights import NOTHING, Sight, sight_of
 from .looks.verdicts import Bounds, Verdict, verdict_of
 from .queues.gangs import Line, wish_of
 from .queues.postponed import Postponed
@@ -36,6 +35,11 @@ from .records import Records
 from .troubles import Troubles
 
 NEVER = float("-inf")
+UNKNOWN = "the engine has not said whether it was started"
+REFUSALS = {
+    NO_ROOM: "its last start was refused",
+    NOT_STARTED: "its last start came to nothing",
+}
 
 
 class ClusterService:
@@ -64,15 +68,16 @@ class ClusterService:
         self._queues.restore(self._records.all())
         self._postponed = Postponed(bounds.postponed, bounds.most_postponed)
         self._swept = NEVER  # when all that runs was looked at
-        self._told: dict[str, Progress | None] = {}  # by active jobs, in the last step
+        self._sights: dict[str, Sight] = {}  # of active jobs, in the last step
         self._troubles = Troubles()
         self.nodes: Mapping[str, Node] = {}  # as the engine has said last
-        self.is_answered = False  # by the engine, in the last step
+        self.engine_trouble = ""  # why the engine did not answer in the last step
 
     # --- what people ask for ----------------------------------------------------------------------
 
     def submit(self, id: str, user: str, directory: str, spec: Spec) -> JobRecord:
-        """The same again changes nothing. Raises InvalidValue and DoesNotFit."""
+        """The same again changes nothing. Raises InvalidValue, DoesNotFit, and EngineUnavailable
+        where no node has ever been seen."""
         if (known := self._records.get(id)) is not None:
             if (known.user, known.directory, known.spec) != (user, directory, spec):
                 raise InvalidValue(f"there is another job of the id {id}")
@@ -85,6 +90,8 @@ class ClusterService:
         return self._write(now, job, "submitted")
 
     def _request(self, now: float, job: JobRecord) -> None:
+        if self.engine_trouble and not self._most:
+            raise EngineUnavailable(self.engine_trouble)
         try:
             self._queues.of(job).request(now, job)
         except DoesNotFit:
@@ -120,9 +127,9 @@ class ClusterService:
         core = job.core if job.is_over else self._queues.of(job).progress(job.id)
         return float(core.get("executed", 0.0))  # `run` restarts with each promotion
 
-    def told(self, job: JobRecord) -> Progress | None:
-        """Return what an active job has told, by the last step."""
-        return self._told.get(job.id) if job.is_active else None
+    def sight(self, job: JobRecord) -> Sight:
+        """Return the sight of an active job in the last step."""
+        return self._sights.get(job.id, NOTHING)
 
     def trouble(self, job: JobRecord) -> str:
         """Return what kept the last step from looking after it; empty: nothing."""
@@ -133,7 +140,7 @@ class ClusterService:
         return self._queues.line(wants_part)
 
     def refusal(self, job: JobRecord) -> str:
-        """Return why the engine has refused its last start; empty: it has not."""
+        """Return what has become of its last start; empty: it has computed."""
         return self._postponed.refusal(job.id)
 
     def uses(self, asked: LookAtUse, user: str | None) -> JobUses:
@@ -151,6 +158,7 @@ class ClusterService:
         asks_for_all = not 0 <= self._clock() - self._swept < self._bounds.sweep
         look = look_at(self._engine, self._records.leases(), asks_for_all)
         now = self._clock()
+        self.engine_trouble = look.trouble
         self._see_nodes(now, look.nodes)
         self._sweep(now, look)
         self._troubles.begin()
@@ -164,7 +172,6 @@ class ClusterService:
         self._records.save_now_and_then(now)
 
     def _see_nodes(self, now: float, nodes: Mapping[str, Node] | None) -> None:
-        self.is_answered = nodes is not None
         if nodes is None:
             return
         self.nodes = nodes
@@ -195,15 +202,14 @@ class ClusterService:
 
     def _follow(self, now: float, job: JobRecord, look: EngineLook) -> None:
         facts = self._look_into(now, job)
-        self._told[job.id] = facts.told
-        sight = sight_of(job, look, facts)
+        self._sights[job.id] = sight = sight_of(job, look, facts, now, self.sight(job))
         if sight.keeps and not job.keeps:
             self._queues.of(job).may_stop(now, job.id)
             job = self._write(now, job, "keeps", keeps=True)
         job = self._count(now, job, sight.computed)
         if sight.where.keys() <= self._most.keys() and is_moved(job, sight.where):
             job = self._move(now, job, sight.where)
-        self._obey(now, job, verdict_of(job, sight, now, self._bounds))
+        self._obey(now, job, verdict_of(job, sight, now, self._bounds), sight)
 
     def _look_into(self, now: float, job: JobRecord) -> Facts:
         hand, nodes = self._hands.of(job.user), [*job.place]
@@ -211,9 +217,9 @@ class ClusterService:
             return hand.look(job.directory, job.generation, nodes, self._bounds.silent)
         except OSError as error:
             self._note(now, job, f"its directory cannot be read: {cause(error)}")
-            return facts_unread(nodes, self._told.get(job.id))
+            return facts_unread(nodes, self.sight(job).told)
 
-    def _obey(self, now: float, job: JobRecord, verdict: Verdict) -> None:
+    def _obey(self, now: float, job: JobRecord, verdict: Verdict, sight: Sight) -> None:
         match verdict.act:
             case "run":
                 self._postponed.forget(job.id)
@@ -221,8 +227,8 @@ class ClusterService:
             case "ask":
                 self._acts.ask_yield(job)
             case "end":
-                why = verdict.reason
-                job = self._write(now, job, "end", why, state="ending", reason=why)
+                why = {"reason": verdict.reason, "sentence": sight.reason}
+                job = self._write(now, job, "end", verdict.reason, state="ending", **why)
                 self._acts.kill(lease_of(job))
             case "kill":
                 self._acts.kill(lease_of(job))
@@ -251,14 +257,14 @@ class ClusterService:
         except EngineUnavailable:
             self._swept = NEVER  # whether it was started is found where all that runs is looked at
         except NotStarted as error:
-            self._close(now, replace(job, reason=error.reason), str(error))
+            self._close(now, replace(job, reason=error.reason, sentence=str(error)))
         else:
             now = self._clock()  # an engine may take seconds, which are none of waiting
             self._write(now, job, "started", lease.handle, handle=lease.handle, since=now)
 
-    def _close(self, now: float, job: JobRecord, detail: str = "") -> None:
+    def _close(self, now: float, job: JobRecord) -> None:
         if not job.handle and not job.reason:
-            job = replace(job, reason=NOT_STARTED)
+            job = replace(job, reason=NOT_STARTED, sentence=UNKNOWN)
         try:
             ending = self._acts.close(job)
         except DirectoryLost as error:
@@ -271,7 +277,7 @@ class ClusterService:
         else:
             job = self._count(now, job, ending.computed)
             kept = {"resume": ending.newest or job.resume, "first": first_of(job, now)}
-            self._settle(now, job, outcome_of(job, ending), detail, **kept)
+            self._settle(now, job, outcome_of(job, ending), job.sentence, **kept)
 
     def _settle(
         self, now: float, job: JobRecord, outcome: Outcome, detail: str = "", **kept: Any
@@ -279,9 +285,11 @@ class ClusterService:
         """Write the outcome of a job that has no generation any more."""
         gangs = self._queues.of(job)
         gangs.finish(now, job.id)
-        self._told.pop(job.id, None)
-        if outcome.what in (NO_ROOM, NOT_STARTED):
-            self._postponed.add(now, job.id, detail)
+        self._sights.pop(job.id, None)
+        detail = detail or outcome.sentence
+        if outcome.state == "queued" and outcome.what in REFUSALS:
+            because = f": {detail}" if detail else ""
+            self._postponed.add(now, job.id, f"{REFUSALS[outcome.what]}{because}")
         elif outcome.state == "queued":
             gangs.request(now, job)
         fresh = {"place": {}, "handle": "", "told": 0.0, "reason": ""}
@@ -353,7 +361,7 @@ def settled(job: JobRecord, outcome: Outcome, now: float) -> JobRecord:
         job,
         state=outcome.state,
         losses=outcome.losses,
-        sentence=outcome.sentence,
+        sentence=outcome.sentence if outcome.state in OVER else "",
         yields=job.yields + (outcome.what == "yielded"),
         ended=now if outcome.state in OVER else None,
     )

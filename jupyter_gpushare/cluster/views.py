@@ -13,10 +13,9 @@ from .engines.engine import NO_GPU, Capacity, Gpus, Node, are_hosts, plain
 from .hands.hands import has_all_rights
 from .jobs import JobRecord
 from .launch.generation import Progress
+from .looks.sights import Sight
 from .queues.gangs import Line, wish_of
 from .service import ClusterService, held, usable
-
-UNKNOWN = "the engine does not answer, so this is as it was before"
 
 
 def cluster_view(
@@ -34,8 +33,12 @@ def cluster_view(
             for job in sorted(jobs, key=lambda job: place_in(lines[job.spec.wants_part], job))
         ],
         nodes=node_views(service.nodes, service.jobs()),
-        trouble="" if service.is_answered else UNKNOWN,
+        trouble=of_before(service.engine_trouble),
     )
+
+
+def of_before(trouble: str) -> str:
+    return f"{trouble}; so this is as it was before" if trouble else ""
 
 
 def free_of(service: ClusterService) -> Capacity:
@@ -68,14 +71,15 @@ def node_view(name: str, node: Node, ours: Gpus) -> NodeView:
 def job_view(
     service: ClusterService, job: JobRecord, line: Line, free: Capacity, now: float
 ) -> JobView:
-    told = service.told(job)
+    sight = service.sight(job)
+    told = sight.told
     return JobView(
         id=job.id,
         user=job.user,
         state=job.state,
         sentence=waits(job, line, free, are_hosts(service.nodes), service.refusal(job))
         if job.state == "queued"
-        else sentence(job, told, now) + but(service.trouble(job)),
+        else sentence(job, sight, now) + but(service.trouble(job)),
         position=line.positions.get(job.id),
         gpus=job.spec.gpus,
         nodes=job.spec.nodes,
@@ -94,31 +98,37 @@ def job_view(
 
 
 def seen_by(user: str, view: JobView) -> JobView:
-    """Hide the directory and the last lines of the log of another user's job."""
+    """Hide the directory of another user's job, and the lines of its logs: they follow a colon."""
     if user == view.user or has_all_rights(user):
         return view
-    sentence = "failed" if view.state == "failed" else view.sentence
+    sentence = "failed" if view.state == "failed" else view.sentence.partition(": ")[0]
     return replace(view, directory="", sentence=sentence)
 
 
-def sentence(job: JobRecord, told: Progress | None, now: float) -> str:
+def sentence(job: JobRecord, sight: Sight, now: float) -> str:
     """Return what the job does, or why it does not."""
     where = " and ".join(job.place)
     match job.state:
+        case "starting" if sight.is_pending:
+            return f"waits in the engine's queue for {where}" + because(sight.reason)
         case "starting":
             return f"starts on {where}"
         case "running":
-            return f"runs on {where}{iteration(told)}"
+            return f"runs on {where}{iteration(sight.told)}"
         case "yielding":
             gpus = number_of_gpus(job.spec.gpus)
             return f"was asked to yield its {gpus}, and saves what it has"
         case "ending":
-            return f"is ended: {job.reason}"
+            return f"is ended: {job.reason}" + because(job.sentence)
         case "done":
             return f"done {duration(now - (job.ended or now))} ago"
         case "cancelled":
             return "cancelled"
     return job.sentence or "failed"
+
+
+def because(reason: str) -> str:
+    return f" ({reason})" if reason else ""
 
 
 def but(trouble: str) -> str:
@@ -130,7 +140,7 @@ def waits(job: JobRecord, line: Line, free: Capacity, is_on_host: bool, refusal:
     position, count = line.positions.get(job.id, 0), len(line.positions)
     which = f", number {position} of {count} in line" if position and count > 1 else ""
     kept = ", and kept for a job before it" if there and 0 < line.kept_for < position else ""
-    refused = f", but its last start was refused: {refusal}" if refusal else ""
+    refused = f", but {refusal}" if refusal else ""
     goes_on = "; it goes on where it was saved" if job.resume else ""
     which_are = " of GPUs with shards" if job.spec.wants_part else ""
     are_free = f"{there:g}{which_are} {'is' if there == 1 else 'are'} free"

@@ -21,10 +21,16 @@ from ..wire.jobs import JOB_FILE, MOST_GPUS, Gpus, Submit, check_gpus
 from ..wire.launch import make_directory
 from .pickled import MODULE
 
-# The launcher gives these variables to a job itself.
-NOT_PASSED = re.compile(
-    r"CUDA_VISIBLE_DEVICES|GPUSHARE_.*|RANK|WORLD_SIZE|(LOCAL|GROUP|MASTER|TORCHELASTIC|SLURM)_.*"
+NOT_PASSED = (
+    # The launcher gives these variables to a job itself.
+    r"CUDA_VISIBLE_DEVICES|RANK|WORLD_SIZE",
+    r"(GPUSHARE|LOCAL|GROUP|MASTER|TORCHELASTIC)_.*",
+    # The notebook may run in a job of these itself: libraries would take its place for the job's.
+    r"(SLURM|SLURMD|RAY|PMI|PMIX|OMPI|PALS|HYDRA|MV2_COMM_WORLD)_.*|MPI_LOCAL.*",
+    # Who has the token of the notebook's server acts as its user.
+    r"(JUPYTERHUB|JPY)_.*|JUPYTER_TOKEN",
 )
+IS_NOT_PASSED = re.compile("|".join(NOT_PASSED))
 MOST_NAME = 40
 MOST_JOB_BYTES = 1 << 20  # of job.json, which a launcher reads
 
@@ -116,7 +122,7 @@ def is_passed(name: str, text: str) -> bool:
         (name + text).encode()
     except UnicodeEncodeError:
         return False
-    return not NOT_PASSED.fullmatch(name)
+    return not IS_NOT_PASSED.fullmatch(name)
 
 
 def write(path: Path, data: bytes) -> None:

@@ -65,6 +65,7 @@ STATUS = {
     "quota": 429,
     "unidentified": 403,
     "unavailable": 503,
+    "engine": 503,
     "lost": 503,
 }
 Answer = TypeVar("Answer")

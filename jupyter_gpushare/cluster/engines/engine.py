@@ -18,6 +18,8 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 NAME = re.compile(r"gs\.([a-z0-9-]+)\.([a-z0-9-]+)\.g([0-9]{1,18})")
 NO_GPU = "this machine has no GPU, and runs one job at a time on its device host"
+# What an engine writes of a start, if it does, in the directory of the generation.
+LOG = "slurm.log"
 PART = re.compile(r"[a-z0-9-]{1,64}")  # a cluster or a job in such a name
 
 Gpus: TypeAlias = int | float  # a whole number of GPUs, or a part of one in hundredths
@@ -84,10 +86,16 @@ class Lease(NamedTuple):
 
 class Status(NamedTuple):
     """`unreachable`: the engine has given it up without knowing whether it runs. `where` is what it
-    really has, where the engine has chosen; empty: as it was told."""
+    really has, where the engine has chosen; empty: as it was told. `reason` is why one is pending,
+    by the engine."""
 
     state: Literal["pending", "running", "unreachable"]
     where: Mapping[str, int] = {}
+    reason: str = ""
+
+
+class Refused(Exception):
+    """The engine will never start such a job. The text is a sentence for people."""
 
 
 class Engine(Protocol):
@@ -95,7 +103,7 @@ class Engine(Protocol):
 
     def nodes(self) -> Mapping[str, Node]: ...
     def start(self, start: Start) -> Lease:
-        """Raises NoRoom, and then nothing of it is left there."""
+        """Raises NoRoom and Refused, and then nothing of it is left there."""
 
     def ask_yield(self, lease: Lease) -> None:
         """Ask the launcher on every node; twice is harmless."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import re
+import secrets
 import shlex
 import sys
 from collections import Counter
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 from ...errors import EngineUnavailable, InvalidValue, NoRoom, cause
 from ..hands.command import Ran, ran
-from .engine import Gpus, Lease, Node, Start, Status, parse, plain, shards_of
+from .engine import LOG, Gpus, Lease, Node, Refused, Start, Status, parse, plain, shards_of
 
 RunAs = Callable[[str, Sequence[str], str], Ran]  # user, command, and its standard input
 
@@ -47,6 +48,13 @@ LEAVING = ("drain", "maint", "reserved", "power", "reboot")
 DEAD = ("down", "fail", "unknown", "not_responding")
 # The answer of scancel for a finished job, if it has any.
 OVER = re.compile(r"invalid job id|already complet|^$", re.I)
+# What sbatch says of options that it will never take. Any other refusal may pass.
+FOREVER = re.compile(
+    r"invalid (partition|account|qos|feature|license|--)|(reservation|time limit) is invalid"
+    r"|unrecognized option|invalid option|option .*(requires|ambiguous|allow)"
+    r"|not permitted to use|access denied|permission denied",
+    re.I,
+)
 UNREACHED = re.compile(r"unable to contact|timed out|communication|connect|temporarily", re.I)
 
 
@@ -73,7 +81,7 @@ class QueueRow(NamedTuple):
     """A generation of this cluster in Slurm's queue."""
 
     lease: Lease
-    state: str
+    status: Status | None  # None: it is over
 
 
 class SlurmEngine:
@@ -127,11 +135,12 @@ class SlurmEngine:
                     f"--signal=USR2@{WARNING_SECONDS}",
                     "--open-mode=append",
                 ),
-                *(f"--output={start.directory}/g{start.generation}/slurm.log", *self._options),
+                *(f"--output={start.directory}/g{start.generation}/{LOG}", *self._options),
                 given=self._script(start),
             )
         except SlurmRefused as refused:  # nothing of it is there
-            raise NoRoom(f"Slurm: {refused}") from None
+            kind = Refused if FOREVER.search(str(refused)) else NoRoom
+            raise kind(f"Slurm: {refused}") from None
         lease = Lease(start.job, start.generation, told.strip().split(";")[0], start.user)
         if not is_even(start.where):
             self._uneven[lease.handle] = {}
@@ -164,8 +173,7 @@ class SlurmEngine:
     def poll(self, leases: Collection[Lease]) -> Mapping[Lease, Status]:
         """A lease is found by number and name: a controller that has lost its state gives numbers
         out again."""
-        found = {row.lease: row.state for row in self._rows()}
-        there = {lease: STATUSES.get(found.get(lease, "")) for lease in leases}
+        there = {row.lease: row.status for row in self._rows() if row.lease in leases}
         return {
             lease: status._replace(where=self._where(lease))
             if status.state == "running"
@@ -175,16 +183,21 @@ class SlurmEngine:
         }
 
     def adopt(self) -> Collection[Lease]:
-        return {row.lease for row in self._rows() if row.state in STATUSES}
+        return {row.lease for row in self._rows() if row.status is not None}
 
     def _rows(self) -> Iterator[QueueRow]:
-        """Others may name their jobs like ours."""
-        own = getpass.getuser()
+        """Others may name their jobs like ours. A name may have any character, and lines that look
+        like those of other jobs: so each line begins with a word that nobody has known before."""
+        own, begin = getpass.getuser(), secrets.token_hex(8)
         of = () if self._has_users else ("-u", own)
-        for line in run("squeue", "-h", "-t", "all", *of, "-o", "%i|%j|%T|%u").splitlines():
-            number, name, state, user = line.split("|")
+        shown = f"{begin}|%i|%T|%u|%r|%j"
+        for line in run("squeue", "-h", "-t", "all", *of, "-o", shown).splitlines():
+            if not line.startswith(begin):
+                continue
+            _, number, state, user, reason, name = line.split("|", 5)
             if (found := parse(name, self._cluster)) is not None:
-                yield QueueRow(Lease(*found, number, "" if user == own else user), state)
+                lease = Lease(*found, number, "" if user == own else user)
+                yield QueueRow(lease, status_of(state, reason))
 
     def _cancel(self, lease: Lease, *options: str) -> None:
         """Cancel a job. Cancelling a finished job has no effect."""
@@ -202,6 +215,14 @@ class SlurmEngine:
         if self._uneven.get(lease.handle) == {}:
             self._uneven[lease.handle] = dict(divided(lease.handle))
         return self._uneven.get(lease.handle, {})
+
+
+def status_of(state: str, reason: str) -> Status | None:
+    """Slurm has a reason `None` until it has looked at a job."""
+    status = STATUSES.get(state)
+    if status is None or status.state != "pending" or reason == "None":
+        return status
+    return status._replace(reason=f"Slurm: {reason}")
 
 
 def node_of(line: str) -> tuple[str, Node]:

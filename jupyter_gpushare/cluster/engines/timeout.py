@@ -8,10 +8,15 @@ from concurrent.futures import Future, TimeoutError
 from threading import Thread
 from typing import TypeVar
 
-from ...errors import EngineUnavailable
-from .engine import Engine, Lease, Node, Start, Status
+from ...errors import EngineUnavailable, NoRoom, cause
+from .engine import Engine, Lease, Node, Refused, Start, Status
 
 ANSWER_SECONDS = 10.0
+ANSWERS = (
+    EngineUnavailable,
+    NoRoom,
+    Refused,
+)  # any other exception of an engine says nothing of a job
 Answer = TypeVar("Answer")
 
 
@@ -60,5 +65,8 @@ def _answer(to: Future[Answer], verb: Callable[[], Answer]) -> None:
     """In a thread that may hang: the process ends without it."""
     try:
         to.set_result(verb())
-    except BaseException as error:
+    except ANSWERS as error:
         to.set_exception(error)
+    except BaseException as error:
+        said = f"the engine has failed: {type(error).__name__}: {cause(error)}"
+        to.set_exception(EngineUnavailable(said))

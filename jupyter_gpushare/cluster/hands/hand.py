@@ -11,7 +11,10 @@ answers is the word of that user, and counts for the user's own jobs alone.
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,6 +49,12 @@ class Hand:
             raise InvalidValue(
                 f"others may write to {path}, and what is in it will be run: `chmod go-w {path}`"
             )
+        for parent in {*path.parents, *path.resolve().parents}:
+            if may_be_written_by_others(parent.stat()):
+                raise InvalidValue(
+                    f"others may write to {parent}, and could put a directory of theirs in the"
+                    f" place of {path}, which will be run: `chmod go-w {parent}`"
+                )
 
     def open(self, directory: str, number: int, word: Word) -> None:
         generation.open_generation(Path(directory), number, word)
@@ -73,6 +82,24 @@ class Hand:
     def run(self, command: Sequence[str], given: str = "") -> Ran:
         """Raises TimeoutError, too."""
         return ran(command, given)
+
+
+def may_be_written_by_others(directory: os.stat_result) -> bool:
+    """Whether other users may rename what is in it. A group of the name of its only user is none of
+    others: many systems let it write to all that its user makes."""
+    if directory.st_mode & stat.S_ISVTX:
+        return False
+    if directory.st_mode & stat.S_IWOTH:
+        return True
+    return bool(directory.st_mode & stat.S_IWGRP) and not is_own_group(directory.st_gid)
+
+
+def is_own_group(gid: int) -> bool:
+    try:
+        group, user = grp.getgrgid(gid), pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return False
+    return group.gr_name == user and {*group.gr_mem} <= {user}
 
 
 # --- the program ----------------------------------------------------------------------------------

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
+from ..engines.engine import LOG
 from . import generation
 from .generation import Progress
 
@@ -17,15 +18,17 @@ class Facts(msgspec.Struct, frozen=True):
     """The facts in the directory of a generation. They count only its own nodes: ranks can write
     other files into the directory.
 
-    Some nodes have begun, have heard that they are to yield, have ended with a status, or are
-    silent. Its ranks may have started (`has_ranks`), and `keeps` says that they save
-    checkpoints. `told` is their word, and for `ran` seconds its launchers have seen them. `newest`
-    is a checkpoint, and `said` the last lines of the log of a node that has failed."""
+    Some nodes have begun, have heard that they are to yield, have ended with a status, are silent,
+    or have ended by an error of their launcher, which `trouble` names. Its ranks may have started
+    (`has_ranks`), and `keeps` says that they save checkpoints. `told` is their word, and for `ran`
+    seconds its launchers have seen them. `newest` is a checkpoint, and `said` the last lines of the
+    log of a node that has failed; where none has begun, of the engine's log."""
 
     begun: list[str] = []
     heard: list[str] = []
     codes: dict[str, int] = {}
     silent: list[str] = []
+    trouble: str = ""
     has_ranks: bool = False
     keeps: bool = False
     told: Progress | None = None
@@ -42,20 +45,31 @@ def facts_of(
     with suppress(FileNotFoundError):
         os.listdir(directory)  # to a glob it would be empty
     codes = {n: code for n, code in generation.endings(directory).items() if n in nodes}
-    failed = next((node for node, code in codes.items() if code > 0), None)
+    begun, errors = generation.beats(directory) & {*nodes}, generation.errors(directory)
     return Facts(
-        begun=[*(generation.beats(directory) & {*nodes})],
+        begun=[*begun],
         heard=[*(generation.heard(directory) & {*nodes})],
         codes=codes,
         silent=[*(generation.silent(directory, silent_seconds) & {*nodes})],
+        trouble="; ".join(
+            f"{node}: {os.strerror(n)}" for node, n in errors.items() if node in nodes
+        ),
         has_ranks=generation.has_ranks(directory),
         keeps=generation.keeps(directory),
         told=generation.progress(directory),
         ran=generation.ran(directory),
         newest=generation.newest(directory) if is_closed else "",
-        said=generation.tail(directory / f"log.{failed}") if failed else "",
+        said=generation.tail(log) if (log := log_of(directory, begun, codes)) else "",
         is_closed=is_closed,
     )
+
+
+def log_of(directory: Path, begun: Collection[str], codes: Mapping[str, int]) -> Path | None:
+    """Return the log that says why it has not come to its end."""
+    failed = next((node for node, code in codes.items() if code > 0), None)
+    if failed:
+        return directory / f"log.{failed}"
+    return None if begun else directory / LOG
 
 
 def facts_unread(nodes: Collection[str], told: Progress | None) -> Facts:

@@ -8,6 +8,7 @@
                               all of it is on disk
         keeps                 its ranks save checkpoints, and go on from them
         master.json, progress.json, beat.<node>, yield.<node>, ended.<node>.json, log.<node>
+        error.<node>.<number>  empty: a full disk has room for a name where it has none for a file
     JOB/g2.closed/            one that has ended or was given up
 
 To close a generation is one rename of its directory. From then on every path below `g3` is gone, so
@@ -29,11 +30,13 @@ from typing import Any, NamedTuple, TypeGuard
 
 YIELDED = 75  # the exit status of a rank that has saved and left, as it was asked
 FENCED = 76  # of a launcher whose generation is closed
+CANNOT_WRITE = 74  # of a launcher that cannot write there
 MASTER = "master.json"  # where rank 0 is; its launcher writes it, before any rank starts
 KEEPS = "keeps"
 MOST_BYTES = 1 << 20  # of a file that is read here: jobs write what they like
 MOST_TAIL_BYTES = 4096
 MOST_SECONDS = 1e9  # that a generation can have computed; what tells more cannot be believed
+ERROR_NUMBER = re.compile(r"[0-9]{1,4}")
 CHECKPOINT = re.compile(r"it-([0-9]{1,18})")
 
 
@@ -128,6 +131,12 @@ def gpus_of(directory: Path, word: Word) -> dict[str, int]:
 def heard(directory: Path) -> set[str]:
     """The nodes whose launcher has asked its ranks to yield."""
     return named(directory, "yield")
+
+
+def errors(directory: Path) -> dict[str, int]:
+    """The number of the error of each node whose launcher could not write here."""
+    found = (name.rpartition(".") for name in named(directory, "error"))
+    return {node: int(number) for node, _, number in found if ERROR_NUMBER.fullmatch(number)}
 
 
 def has_ranks(directory: Path) -> bool:

@@ -4,8 +4,9 @@ yield, and ends them when their generation is closed.
     python launcher.py JOB GENERATION NODE
 
 It exits with 0 where the ranks are done, with YIELDED where they have saved and left, with FENCED
-where the generation is closed, else with the status of the first rank that failed. SIGUSR2 and
-SIGTERM ask to yield: the file that GPUSHARE_YIELD names exists from then on.
+where the generation is closed, with CANNOT_WRITE where it could write nothing there, else with the
+status of the first rank that failed. SIGUSR2 and SIGTERM ask to yield: the file that GPUSHARE_YIELD
+names exists from then on.
 
 As a program it needs `generation` beside it and the standard library alone, so that a node needs no
 more than a Python, and it starts in a moment.
@@ -24,6 +25,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -113,9 +115,18 @@ class Launcher:
             generation.write(self._directory / f"ended.{self._node}.json", {"code": code})
         except (FileNotFoundError, FileExistsError):  # it is closed, or has a launcher here already
             code = generation.FENCED
+        except OSError as error:
+            self._end()
+            self._tell(error)
+            code = generation.CANNOT_WRITE
         finally:
             self._end()
         return code
+
+    def _tell(self, error: OSError) -> None:
+        print(f"the launcher of {self._node} cannot go on: {error}", file=sys.stderr)
+        with suppress(OSError):
+            (self._directory / f"error.{self._node}.{error.errno or 0}").touch()
 
     def _begin(self) -> None:
         """Say that this node has begun, and how many GPUs it has: an engine may have divided them
@@ -131,11 +142,19 @@ class Launcher:
             json.dump({"gpus": count}, file)
 
     def _keep_beating(self) -> None:
-        """Raises FileNotFoundError once the generation is closed. It asks the server of the file,
-        and not its cache."""
+        """Raises FileNotFoundError once the generation is closed."""
         if time.monotonic() - self._beaten >= self._word.beat_seconds:
-            os.utime(self._beat)
+            self._touch_beat()
             self._beaten = time.monotonic()
+
+    def _touch_beat(self) -> None:
+        """A network file system answers from its cache of names, for a minute at most, unless the
+        directory is opened: then it asks its server whether the generation is still in it."""
+        job = os.open(self._job, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.utime(self._beat.relative_to(self._job), dir_fd=job)
+        finally:
+            os.close(job)
 
     def _start(self) -> int | None:
         """Start the ranks. Return a status where that cannot be."""

@@ -10,12 +10,14 @@ from ..engines.engine import Engine, Lease, Node, Status
 
 
 class EngineLook(NamedTuple):
-    """All of it is None where the engine did not answer: then what was known stays, and is older.
-    `found` is None where it was not asked, too: it is all that runs of this cluster."""
+    """All of it is None where the engine did not answer, for a reason that `trouble` says: then
+    what was known stays, and is older. `found` is None where it was not asked, too: it is all that
+    runs of this cluster."""
 
     nodes: Mapping[str, Node] | None = None
     statuses: Mapping[Lease, Status] | None = None
     found: Collection[Lease] | None = None
+    trouble: str = ""
 
 
 def look_at(engine: Engine, leases: Collection[Lease], asks_for_all: bool) -> EngineLook:
@@ -24,5 +26,5 @@ def look_at(engine: Engine, leases: Collection[Lease], asks_for_all: bool) -> En
         nodes = engine.nodes()
         found = engine.adopt() if asks_for_all else None
         return EngineLook(nodes, engine.poll({*leases, *(found or ())}), found)
-    except EngineUnavailable:
-        return EngineLook()
+    except EngineUnavailable as error:
+        return EngineLook(trouble=str(error))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ..engines.engine import Node, Status
 from ..jobs import OVERDUE, Ending, JobRecord, lease_of
 from ..launch.facts import Facts
+from ..launch.generation import Progress
 from .looks import EngineLook
 
 RUNNING = Status("running")
@@ -17,10 +18,13 @@ RUNNING = Status("running")
 class Sight(NamedTuple):
     """`is_gone`: the engine has said so, or that it is out of reach. `where`: the GPUs that it
     really has, where the engine has chosen. Of the nodes, some have begun, heard that they are to
-    yield, and said with what status they ended. `is_silent`: one of them has ceased to beat."""
+    yield, and said with what status they ended. `is_silent`: one of them has ceased to beat, or
+    has said that it cannot go on."""
 
     is_gone: bool = False
     is_pending: bool = False
+    reason: str = ""  # the engine's, for that
+    pended: float = 0.0  # when it was pending last, in Unix seconds
     where: Mapping[str, int] = {}
     is_closed: bool = False
     begun: Collection[str] = ()
@@ -29,23 +33,33 @@ class Sight(NamedTuple):
     is_silent: bool = False
     keeps: bool = False  # it has said that it saves, and goes on from there
     computed: float = 0.0
+    told: Progress | None = None
 
 
-def sight_of(job: JobRecord, look: EngineLook, facts: Facts) -> Sight:
+NOTHING = Sight()
+
+
+def sight_of(
+    job: JobRecord, look: EngineLook, facts: Facts, now: float = 0.0, before: Sight = NOTHING
+) -> Sight:
     """The engine has been asked before the directory was read: a generation that is gone by then
-    has said how it ended, or never will."""
+    has said how it ended, or never will. `before` is the sight of the step before."""
     status = status_of(job, look)
+    is_pending = status is not None and status.state == "pending"
     return Sight(
         is_gone=status is None or status.state == "unreachable" or lost_a_node(job, look.nodes),
-        is_pending=status is not None and status.state == "pending",
+        is_pending=is_pending,
+        reason=status.reason if status else "",
+        pended=now if is_pending else before.pended,
         where=status.where if status else {},
         is_closed=facts.is_closed,
         begun={*facts.begun},
         heard={*facts.heard},
         codes=facts.codes,
-        is_silent=bool({*facts.silent} - facts.codes.keys()),
+        is_silent=bool({*facts.silent} - facts.codes.keys() or facts.trouble),
         keeps=facts.keeps,
         computed=computed_of(job, facts),
+        told=facts.told,
     )
 
 
@@ -77,10 +91,12 @@ def ending_of(job: JobRecord, facts: Facts) -> Ending:
     return Ending(
         nodes=len(job.place),
         codes=facts.codes,
+        has_launched=bool(facts.begun),
         has_begun=facts.has_ranks,
         computed=computed_of(job, facts),
         newest=facts.newest,
         reason=job.reason,
         was_asked=job.state == "yielding" or job.reason == OVERDUE,
         said=facts.said,
+        trouble=facts.trouble,
     )

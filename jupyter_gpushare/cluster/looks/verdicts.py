@@ -21,7 +21,8 @@ Act = Literal["wait", "run", "ask", "end", "kill", "close"]
 class Bounds(NamedTuple):
     """Seconds."""
 
-    pending: float = 10.0  # until all its launchers have begun
+    pending: float = 10.0  # in the engine's queue
+    begin: float = 60.0  # from then on, until all launchers have begun
     lease: float = 30.0  # to exit after a yield request
     kill: float = 10.0  # after a kill, until it is given up
     silent: float = 30.0  # of one launcher while another one beats
@@ -37,11 +38,13 @@ class Verdict(NamedTuple):
 
 
 class ActiveJob(NamedTuple):
-    """`seconds` are those in its state."""
+    """`seconds` are those in its state, and `since_queue` those of them since it has left the
+    engine's queue."""
 
     job: JobRecord
     sight: Sight
     seconds: float
+    since_queue: float
     bounds: Bounds
 
     @property
@@ -77,8 +80,8 @@ TABLE = (
     VerdictRow(lambda view: is_in(view, "ending"), Verdict("kill")),
     VerdictRow(lambda view: view.job.is_cancelled, Verdict("end", CANCELLED)),
     VerdictRow(lambda view: view.has_lost_a_rank, Verdict("end", RANK_LOST)),
-    VerdictRow(lambda view: is_late(view) and view.sight.is_pending, Verdict("end", NO_ROOM)),
-    VerdictRow(lambda view: is_late(view) and not view.has_begun, Verdict("end", NOT_STARTED)),
+    VerdictRow(lambda view: waits_for_long(view), Verdict("end", NO_ROOM)),
+    VerdictRow(lambda view: begins_for_long(view), Verdict("end", NOT_STARTED)),
     VerdictRow(
         lambda view: is_in(view, "yielding") and view.seconds > view.bounds.lease,
         Verdict("end", OVERDUE),
@@ -90,7 +93,7 @@ TABLE = (
 
 
 def verdict_of(job: JobRecord, sight: Sight, now: float, bounds: Bounds) -> Verdict:
-    view = ActiveJob(job, sight, now - job.since, bounds)
+    view = ActiveJob(job, sight, now - job.since, now - max(job.since, sight.pended), bounds)
     return next(row.verdict for row in TABLE if row.holds(view))
 
 
@@ -98,5 +101,11 @@ def is_in(view: ActiveJob, state: str) -> bool:
     return view.job.state == state
 
 
-def is_late(view: ActiveJob) -> bool:
-    return is_in(view, "starting") and view.seconds > view.bounds.pending
+def waits_for_long(view: ActiveJob) -> bool:
+    starts = is_in(view, "starting") and view.sight.is_pending
+    return starts and view.seconds > view.bounds.pending
+
+
+def begins_for_long(view: ActiveJob) -> bool:
+    begins = is_in(view, "starting") and not view.sight.is_pending and not view.has_begun
+    return begins and view.since_queue > view.bounds.begin

@@ -9,7 +9,7 @@ from typing import NamedTuple
 class BackOff(NamedTuple):
     until: float
     seconds: float
-    refusal: str  # what the engine said
+    refusal: str  # what has become of its last start
 
 
 class Postponed:

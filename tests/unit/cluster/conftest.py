@@ -97,8 +97,11 @@ def make_site(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("GPUSHARE_ADDRESS", "127.0.0.1")
     sites: list[Site] = []
 
-    def make(*options: str) -> Site:
-        sites.append(Site(tmp_path, make_engine=lambda cluster: SlurmEngine(cluster, options)))
+    def make(*options: str, python: str = sys.executable) -> Site:
+        def engine(cluster: str) -> SlurmEngine:
+            return SlurmEngine(cluster, options, python)
+
+        sites.append(Site(tmp_path, make_engine=engine))
         return sites[-1]
 
     yield make

@@ -27,7 +27,7 @@ from jupyter_gpushare.errors import EngineUnavailable
 from ...polling import until
 from .work import TRAINING, generations, iterations, made
 
-QUICK = Bounds(beat=0.05, postponed=0.05, sweep=1000.0)
+QUICK = Bounds(begin=10.0, beat=0.05, postponed=0.05, sweep=1000.0)
 STEP = 0.01  # seconds of one iteration
 TRAIN_STEP = 0.03  # of a training
 LONG = 1000  # iterations of a job that does not end before a test hurries it

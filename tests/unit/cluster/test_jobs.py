@@ -30,6 +30,12 @@ def ending(**fields: Any) -> Ending:
     return Ending(**{"nodes": 2, "has_begun": True, **fields})
 
 
+HAD = job({"resumes": False}, handle="7", losses=1)
+NONE = {"has_begun": False, "said": "no python\n it was here"}
+NOT_STARTED = Outcome(j.NOT_STARTED, "queued", 2, "no python; it was here")
+NEVER = "it did not start, as 2 times before"
+
+
 def failed(said: str) -> Outcome:
     return Outcome("failed", "failed", 0, f"it exited with status {said}")
 
@@ -56,6 +62,21 @@ def failed(said: str) -> Outcome:
             Outcome(j.NOT_STARTED, "queued"),
         ),
         (job(ONCE), ending(has_begun=False), Outcome(LOST, "queued", 1)),
+        (
+            job(sentence="no such partition"),
+            ending(reason=j.REFUSED, has_begun=False),
+            Outcome("failed", "failed", 0, "no such partition"),
+        ),
+        (HAD, ending(reason=j.NOT_STARTED, has_launched=True, **NONE), NOT_STARTED),
+        (HAD, ending(reason=j.NO_ROOM, has_begun=False), Outcome(j.NO_ROOM, "queued", 1)),
+        (HAD, ending(**NONE), NOT_STARTED),
+        (HAD, ending(has_begun=False, has_launched=True), Outcome(LOST, "queued", 2)),
+        (HAD, ending(reason=j.OVERDUE, was_asked=True, **NONE), Outcome("yielded", "queued", 1)),
+        (
+            job(handle="7", losses=2, place={"n0": 1, "n1": 1}),
+            ending(has_begun=False),
+            Outcome(j.NOT_STARTED, "failed", 3, f"{NEVER}: the job has not begun on n0 and n1"),
+        ),
         (job({**ONCE, "restarts": True}), ending(), Outcome(LOST, "queued", 1)),
         (job(ONCE), ending(reason=j.NOT_STARTED), Outcome(LOST, "failed", 0, NOT_AGAIN)),
         (job(), ending(codes={"n0": 0, "n1": 3}, said="ValueError: x"), failed("3: ValueError: x")),
@@ -72,6 +93,7 @@ ENDINGS = st.builds(
     Ending,
     nodes=st.integers(1, 3),
     codes=st.dictionaries(st.sampled_from(["n0", "n1", "n2"]), CODES, max_size=3),
+    has_launched=st.booleans(),
     has_begun=st.booleans(),
     newest=st.sampled_from(["", NEWEST]),
     reason=st.sampled_from(["", j.NO_ROOM, j.NOT_STARTED, j.OVERDUE, j.RANK_LOST]),
@@ -84,6 +106,7 @@ JOBS = st.builds(
     directory=st.just("/a"),
     spec=st.builds(Spec, gpus=st.just(1), resumes=st.booleans(), restarts=st.booleans()),
     submitted=st.just(0.0),
+    handle=st.sampled_from(["", "7"]),
     is_cancelled=st.booleans(),
     losses=st.integers(0, j.MOST_LOSSES - 1),
 )

@@ -24,7 +24,7 @@ from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
 from jupyter_gpushare.cluster.program import rules_of
 from jupyter_gpushare.devices import nvml
 from jupyter_gpushare.errors import DoesNotFit, InvalidValue, JobFailed
-from jupyter_gpushare.jobs import pickled, rank
+from jupyter_gpushare.jobs import pickled, rank, submission
 from jupyter_gpushare.jobs.connection import Cluster
 from jupyter_gpushare.jobs.job import Job, submit
 from jupyter_gpushare.settings import Settings, as_environment, load
@@ -175,6 +175,18 @@ def test_a_job_has_the_directory_and_the_environment_of_its_user(
     monkeypatch.setenv("LARGE", "x" * (1 << 20))
     with pytest.raises(InvalidValue, match=r"environment of a job are 1\.0 MiB at most, and not"):
         submit(script(TELLS), settings=settings)
+
+
+@pytest.mark.parametrize(
+    ("names", "is_so"),
+    [
+        ("RANK MASTER_ADDR GPUSHARE_JOB SLURM_JOB_ID RAY_ADDRESS PMI_RANK PMIX_RANK", False),
+        ("OMPI_COMM_WORLD_RANK MPI_LOCALRANKID JUPYTERHUB_API_TOKEN JPY_API_TOKEN", False),
+        ("HF_TOKEN WANDB_API_KEY JUPYTER_GPUSHARE_SOCKET RANKING MPI_HOME PATH", True),
+    ],
+)
+def test_a_job_gets_no_variable_of_another_job_or_of_a_server(names: str, is_so: bool) -> None:
+    assert {submission.is_passed(name, "1") for name in names.split()} == {is_so}
 
 
 @pytest.mark.system

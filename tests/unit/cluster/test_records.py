@@ -3,10 +3,12 @@ present, the queue that is made of them, and those that are postponed."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -68,6 +70,8 @@ def test_jobs_come_back_as_they_were(path: Path) -> None:
     journal = Journal(path)
     journal.write(A, event(A, "submitted"))
     journal.write(RUNS, event(RUNS, "computes"))
+    files = {file.name for file in path.parent.iterdir()}
+    assert files == {path.name, "cluster.lock", f"{path.name}-journal"}  # none of shared memory
     journal.close()
     again = Journal(path)
     assert again.present() == [RUNS, A]  # in the order in which they were submitted
@@ -96,9 +100,13 @@ def test_nodes_keep_their_order_and_the_most_that_they_have_had(journal: Journal
     assert list(journal.nodes().items()) == [("n1", (4, 0)), ("n0", (3, 1)), ("n2", (0, 1))]
 
 
-def test_a_second_service_is_refused(journal: Journal, path: Path) -> None:
-    with pytest.raises(LimitExceeded, match=r"another cluster service has .*; one directory"):
-        Journal(path)
+def test_a_second_service_is_told_where_the_first_one_is(path: Path) -> None:
+    first = Journal(path, "/run/a.sock")
+    where = rf"process {os.getpid()} on {gethostname()}, which listens on /run/a\.sock; one dir"
+    for _ in range(2):
+        with pytest.raises(LimitExceeded, match=rf"another cluster service has .*: {where}"):
+            Journal(path, "/run/b.sock")
+    first.close()
 
 
 def test_a_journal_is_for_its_user_alone(journal: Journal, path: Path) -> None:

@@ -176,6 +176,17 @@ def test_a_rank_that_fails_ends_the_job_with_its_last_lines(site: Site) -> None:
     assert site.job("a").generation == 1
 
 
+def test_a_launcher_that_can_write_nothing_says_so(site: Site) -> None:
+    """As on a full disk, no file grows."""
+    site.submit("a", sys.executable, "-c", BEGETS, resumes=False)
+    site.until((site.directory("a") / "work" / "pids").exists)
+    rank = psutil.Process(pids(site.directory("a"))[0])
+    rank.parent().rlimit(psutil.RLIMIT_FSIZE, (0, 0))
+    rank.kill()
+    site.until_state(a="failed")
+    assert "n0: File too large" in site.job("a").sentence
+
+
 @pytest.mark.system
 @pytest.mark.parametrize("lost", ["rank", "launcher"])
 def test_a_gang_that_has_lost_a_part_is_ended_whole_and_goes_on(site: Site, lost: str) -> None:
@@ -294,6 +305,23 @@ def test_an_engine_that_does_not_answer_changes_nothing(site: Site) -> None:
     site.until_state(b="done")
 
 
+@pytest.mark.parametrize("verb", ["nodes", "start", "kill", "poll", "adopt"])
+def test_an_engine_that_fails_in_any_way_has_not_answered(site: Site, verb: str) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("it has more columns")
+
+    site.begin("a", LONG, STEP, gpus=2)
+    site.restart(sweep=0.0)
+    setattr(site.engine, verb, fails)
+    site.submit("b", 5, STEP)
+    site.service.cancel("a")
+    for _ in range(5):
+        site.service.step()
+    delattr(site.engine, verb)
+    site.until_state(a="cancelled", b="done")
+    assert site.is_whole("b", 5)
+
+
 @pytest.mark.parametrize("is_slow", [False, pytest.param(True, marks=pytest.mark.system)])
 def test_a_start_without_an_answer_is_found(site: Site, is_slow: bool) -> None:
     """The answer is lost, or comes too late."""
@@ -314,13 +342,13 @@ def test_a_start_without_an_answer_is_found(site: Site, is_slow: bool) -> None:
 @pytest.mark.parametrize("resumes", [True, False])
 def test_a_start_that_was_cut_short_is_given_up_without_a_loss(site: Site, resumes: bool) -> None:
     """The service was killed before it had started all launchers: none of the ranks has started."""
-    site.restart(pending=0.3)
+    site.restart(begin=0.3)
     site.submit("a", 5, STEP, gpus=4, resumes=resumes)
     site.engine.is_cut_short = True
     site.until(lambda: "adopted" in site.events("a"))
     site.engine.is_cut_short = False
     site.until(lambda: "not started" in site.events("a"))
-    site.restart(pending=QUICK.pending)  # the next one may take its time to start
+    site.restart(begin=QUICK.begin)  # the next one may take its time to start
     site.finish(a=5)
     assert site.events("a")[2:5] == ["adopted", "end", "not started"]
     assert (site.job("a").generation, site.job("a").losses) == (2, 0)

@@ -45,8 +45,10 @@ def job(state: State = "running", **fields: Any) -> JobRecord:
         (job("yielding", is_cancelled=True), Sight(), 0, Verdict("end", j.CANCELLED)),
         (job("starting"), Sight(is_pending=True), 10, WAIT),
         (job("starting"), Sight(is_pending=True), 11, Verdict("end", j.NO_ROOM)),
-        (job("starting"), Sight(begun=["n0"]), 10, WAIT),
-        (job("starting"), Sight(begun=["n0"]), 11, Verdict("end", j.NOT_STARTED)),
+        (job("starting"), Sight(begun=["n0"]), 60, WAIT),
+        (job("starting"), Sight(begun=["n0"]), 61, Verdict("end", j.NOT_STARTED)),
+        (job("starting"), Sight(begun=["n0"], pended=5.0), 65, WAIT),
+        (job("starting"), Sight(begun=["n0"], pended=5.0), 66, Verdict("end", j.NOT_STARTED)),
         (job("starting"), Sight(begun=BOTH), LATE, WAIT),  # it imports what it needs
         (job("starting"), Sight(begun=BOTH, computed=0.1), 0, Verdict("run")),
         (job(), Sight(begun=BOTH, computed=0.1), 0, WAIT),
@@ -99,7 +101,12 @@ def test_what_is_known_of_a_generation_is_seen() -> None:
     facts = Facts(begun=["n0"], heard=["n1"], codes={"n0": 75}, told=Progress(3, 1.5))
     look = EngineLook(NODES, {LEASE: Status("running", {"n0": 3})})
     assert sight_of(job(), look, facts) == Sight(
-        where={"n0": 3}, begun={"n0"}, heard={"n1"}, codes={"n0": 75}, computed=1.5
+        where={"n0": 3},
+        begun={"n0"},
+        heard={"n1"},
+        codes={"n0": 75},
+        computed=1.5,
+        told=Progress(3, 1.5),
     )
     assert sight_of(job(), look, Facts(is_closed=True)).is_closed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import signal
@@ -11,9 +12,10 @@ import pytest
 from msgspec.structs import replace
 from slurm import Slurm
 
-from jupyter_gpushare.cluster.engines.engine import Node
+from jupyter_gpushare.cluster.engines.engine import Lease, Node, Refused, Start
 from jupyter_gpushare.cluster.engines.slurm import SlurmEngine, gpus_in, node_of, options_in
-from jupyter_gpushare.errors import EngineUnavailable, InvalidValue
+from jupyter_gpushare.cluster.views import cluster_view
+from jupyter_gpushare.errors import EngineUnavailable, InvalidValue, JobFailed, NoRoom
 from jupyter_gpushare.jobs.connection import Cluster
 from jupyter_gpushare.jobs.job import submit
 from jupyter_gpushare.settings import Settings
@@ -22,12 +24,38 @@ from ....polling import until
 from ..conftest import NODES, MakesSettings, Sites
 from ..launch.test_launcher import lives
 from ..site import LONG
-from ..test_service import ENDLESS
+from ..test_service import ENDLESS, seen
 
 
 @pytest.mark.system
 def test_a_job_that_has_computed_yields_to_one_that_has_not(make_site: Sites) -> None:
     make_site().check_that_one_yields()
+
+
+def test_a_job_in_the_queue_of_slurm_says_why(make_site: Sites) -> None:
+    site = make_site("--hold")
+    site.submit("a", 5, 0.0)
+    why = "Slurm: JobHeldUser"
+    site.until(lambda: seen(site, "a").sentence == f"waits in the engine's queue for n0 ({why})")
+    site.restart(pending=0.1)
+    site.until(lambda: "no room" in site.events("a"))
+    assert seen(site, "a").sentence == (
+        f"waits for 1 GPU; 4 are free, but its last start was refused: {why}"
+    )
+
+
+def test_a_job_that_cannot_run_on_its_node_says_so_and_fails(make_site: Sites) -> None:
+    site = make_site(python="/no/such/python")
+    site.submit("a", 5, 0.0)
+    why = "/no/such/python: No such file or directory"
+    site.until(lambda: "came to nothing: " in (told := seen(site, "a").sentence) and why in told)
+    assert site.job("a").losses in (1, 2)
+    (others,) = cluster_view(site.service, "ada", "a", False, "", 0.0).jobs
+    assert others.sentence.endswith("its last start came to nothing")
+    site.until_state(a="failed")
+    assert site.events("a").count("not started") == 3
+    assert site.job("a").sentence.startswith("it did not start, as 2 times before: ")
+    assert why in site.job("a").sentence
 
 
 @pytest.mark.system
@@ -91,22 +119,66 @@ def test_a_function_is_called_on_slurm_and_its_result_comes_back(
         assert [(node.name, node.gpus) for node in cluster.look().nodes] == [*NODES.items()]
 
 
-@pytest.mark.system
-def test_a_job_that_slurm_refuses_says_why_it_waits(settings: Settings) -> None:
+def test_a_job_that_slurm_never_takes_fails_with_its_words(settings: Settings) -> None:
     refused = replace(settings, cluster_sbatch="--account=x --partition=nowhere")
-    job = submit(lambda: None, name="a", settings=refused)
-    until(lambda: "nowhere" in job.look().sentence)
-    assert job.look().sentence == (
-        "waits for 1 GPU; 4 are free, but its last start was refused: Slurm: invalid partition"
-        " specified: nowhere; Batch job submission failed: Invalid partition name specified"
+    said = (
+        "Slurm: invalid partition specified: nowhere;"
+        " Batch job submission failed: Invalid partition name specified"
     )
-    job.cancel()
+    with pytest.raises(JobFailed, match=f"a.*{said}"):
+        submit(lambda: None, name="a", settings=refused).wait(60)
 
 
-def test_where_slurm_is_not_installed_the_engine_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("Invalid account or account/partition combination specified", Refused),
+        ("Invalid qos specification", Refused),
+        ("unrecognized option '--nonsense'", Refused),
+        ("Invalid --time specification", Refused),
+        ("User's group not permitted to use this partition", Refused),
+        ("Requested node configuration is not available", NoRoom),
+        ("Job violates accounting/QOS policy (job submit limit, user's size and time)", NoRoom),
+        ("Required partition not available (inactive or drain)", NoRoom),
+        ("Invalid node name specified", NoRoom),
+    ],
+)
+def test_what_slurm_refuses_is_refused_for_ever_or_for_now(
+    said: str, kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says(tmp_path, "sbatch", said, monkeypatch)
+    with pytest.raises(kind, match=re.escape(f"Slurm: {said}")):
+        SlurmEngine("c").start(Start("c", "a", 1, tmp_path, {"n0": 1}))
+
+
+def says(path: Path, name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = path / name
+    program.write_text(f'#!/bin/sh\necho "{name}: error: {said}" >&2\nexit 1\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(path))
+
+
+def test_other_jobs_of_the_user_may_have_any_name(slurm: Slurm) -> None:
+    own = getpass.getuser()
+    names = ("gs.c.a.g1", "a|b", "\n", f"a\n7|PENDING|{own}|gs.c.b.g1\n7|gs.c.b.g1|PENDING|{own}")
+    held = ("--parsable", "--hold", "--wrap=true")
+    numbers = [slurm.run("sbatch", *held, f"--job-name={name}").strip() for name in names]
+    try:
+        assert SlurmEngine("c").adopt() == {Lease("a", 1, numbers[0])}
+    finally:
+        slurm.run("scancel", *numbers)
+
+
+def test_where_slurm_is_not_installed_no_job_is_taken(
+    cluster_settings: MakesSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(EngineUnavailable, match="Slurm: scontrol cannot be run: No such file"):
-        SlurmEngine("c").nodes()
+    settings = cluster_settings(cluster_engine="slurm")
+    said = "Slurm: scontrol cannot be run: No such file or directory"
+    with pytest.raises(EngineUnavailable, match=f"^{said}$"):
+        submit(lambda: None, settings=settings)
+    with Cluster(settings) as cluster:
+        assert cluster.look().trouble == f"{said}; so this is as it was before"
 
 
 @pytest.mark.parametrize(
@@ -119,10 +191,7 @@ def test_where_slurm_is_not_installed_the_engine_says_so(monkeypatch: pytest.Mon
 def test_a_controller_that_is_not_reached_has_refused_nothing(
     said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scontrol = tmp_path / "scontrol"
-    scontrol.write_text(f"#!/bin/sh\necho 'scontrol: error: {said}' >&2\nexit 1\n")
-    scontrol.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    says(tmp_path, "scontrol", said, monkeypatch)
     with pytest.raises(EngineUnavailable, match=re.escape(said)):
         SlurmEngine("c").nodes()
 

@@ -67,6 +67,23 @@ def test_what_is_no_directory_of_a_job_is_refused(hand: UserHand, make_job: Make
         hand.check(str(job))
 
 
+@pytest.mark.parametrize(
+    ("mode", "gid", "is_refused"),
+    [(0o777, -1, True), (0o770, 65534, True), (0o775, 0, False), (0o1777, -1, False)],
+)
+def test_a_directory_that_others_could_replace_is_refused(
+    hand: UserHand, make_job: Makes, mode: int, gid: int, is_refused: bool
+) -> None:
+    if os.getuid():
+        pytest.skip("only root gives a directory to any group")
+    job = make_job(1, 0)
+    os.chown(job.parent, -1, gid)
+    job.parent.chmod(mode)
+    others = pytest.raises(InvalidValue, match=f"others may write to {job.parent}, and could put")
+    with others if is_refused else contextlib.nullcontext():
+        hand.check(str(job))
+
+
 def test_a_directory_that_is_gone_is_told_from_one_that_cannot_be_read(
     hand: UserHand, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from jupyter_gpushare.cluster.launch import generation
 from jupyter_gpushare.cluster.launch.generation import FENCED, YIELDED
 
 from ....polling import comes, until
-from ..work import Launches, Makes, iterations, opened
+from ..work import LAUNCHER, Launches, Makes, iterations, opened
 
 PRINTS = (
     "import json, os; it = os.environ;"
@@ -30,6 +30,18 @@ BEGETS = (
     "open('pids.part', 'w').write(f'{os.getpid()} {child.pid}');"
     "os.rename('pids.part', 'pids'); child.wait()"
 )
+
+# It runs a program, and tells when that opens its job's directory, and when it touches a file.
+NOTES = """
+import os, runpy, sys
+def note(event, given):
+    if event == "os.utime" or (event == "open" and str(given[0]) == sys.argv[1]):
+        os.write(1, f"{event} ".encode())
+sys.argv = sys.argv[1:]
+sys.path.insert(0, os.path.dirname(sys.argv[0]))
+sys.addaudithook(note)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 def lives(pid: int) -> bool:
@@ -164,6 +176,15 @@ def test_ranks_and_what_they_start_end_when_the_generation_is_closed(start: Star
     until(lambda: not any(map(lives, ranks)))
     assert generation.endings(job / "g1.closed") == {}
     assert not (job / "g1").exists()
+
+
+def test_each_beat_opens_the_directory_of_the_job_anew(make_job: Makes) -> None:
+    job = make_job(20, 0.02)
+    opened(job)
+    run = [sys.executable, "-c", NOTES, str(LAUNCHER), str(job), "1", "n0"]
+    noted = subprocess.run(run, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    assert len(noted) > 4
+    assert noted == ["open", "os.utime"] * (len(noted) // 2)
 
 
 def test_no_second_launcher_of_a_node_runs(start: Starts, launch: Launches) -> None:

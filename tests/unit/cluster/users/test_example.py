@@ -92,7 +92,6 @@ def home(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     end(load(socket=settings.socket))
 
 
-@pytest.mark.system
 def test_commands_of_the_tutorial_run_in_order_and_end_as_it_says(home: Path) -> None:
     (program,) = blocks("python")
     (home / "train.py").write_text(program)
