@@ -27,7 +27,7 @@ NOT_PASSED = (
     r"(GPUSHARE|LOCAL|GROUP|MASTER|TORCHELASTIC)_.*",
     # The notebook may run in a job of these itself: libraries would take its place for the job's.
     r"(SLURM|SLURMD|RAY|PMI|PMIX|OMPI|PALS|HYDRA|MV2_COMM_WORLD)_.*|MPI_LOCAL.*",
-    # Who has the token of the notebook's server acts as its user.
+    # A program that has the token of the notebook's server acts as its user.
     r"(JUPYTERHUB|JPY)_.*|JUPYTER_TOKEN",
 )
 IS_NOT_PASSED = re.compile("|".join(NOT_PASSED))

@@ -247,10 +247,10 @@ def test_no_part_of_the_broker_knows_the_service() -> None:
     assert {each.path for each in found} == {broker / "transport" / "server.py"}
 
 
-ENGINE_KNOWS = {".engine", "..hands.command", "...errors"}
+ENGINE_KNOWS = {".engine", "..hands.command", "..launch.generation", "...errors"}
 
 
-def test_an_engine_knows_its_seam_and_errors_alone() -> None:
+def test_an_engine_knows_its_seam_directories_and_errors_alone() -> None:
     """So neither the queue, the journal nor the states of jobs."""
     found = [each for each in imports_in(CLUSTER / "engines") if each.name.startswith(".")]
     expect_none(each for each in found if each.name not in ENGINE_KNOWS)

@@ -18,8 +18,6 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 NAME = re.compile(r"gs\.([a-z0-9-]+)\.([a-z0-9-]+)\.g([0-9]{1,18})")
 NO_GPU = "this machine has no GPU, and runs one job at a time on its device host"
-# What an engine writes of a start, if it does, in the directory of the generation.
-LOG = "slurm.log"
 PART = re.compile(r"[a-z0-9-]{1,64}")  # a cluster or a job in such a name
 
 Gpus: TypeAlias = int | float  # a whole number of GPUs, or a part of one in hundredths

@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from ...errors import EngineUnavailable, InvalidValue, NoRoom, cause
 from ..hands.command import Ran, ran
-from .engine import LOG, Gpus, Lease, Node, Refused, Start, Status, parse, plain, shards_of
+from ..launch.generation import ENGINE_LOG, path_of
+from .engine import Gpus, Lease, Node, Refused, Start, Status, parse, plain, shards_of
 
 RunAs = Callable[[str, Sequence[str], str], Ran]  # user, command, and its standard input
 
@@ -135,7 +136,8 @@ class SlurmEngine:
                     f"--signal=USR2@{WARNING_SECONDS}",
                     "--open-mode=append",
                 ),
-                *(f"--output={start.directory}/g{start.generation}/{LOG}", *self._options),
+                f"--output={path_of(start.directory, start.generation) / ENGINE_LOG}",
+                *self._options,
                 given=self._script(start),
             )
         except SlurmRefused as refused:  # nothing of it is there
@@ -187,7 +189,7 @@ class SlurmEngine:
 
     def _rows(self) -> Iterator[QueueRow]:
         """Others may name their jobs like ours. A name may have any character, and lines that look
-        like those of other jobs: so each line begins with a word that nobody has known before."""
+        like those of other jobs: so each line begins with a new random word."""
         own, begin = getpass.getuser(), secrets.token_hex(8)
         of = () if self._has_users else ("-u", own)
         shown = f"{begin}|%i|%T|%u|%r|%j"

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from ..engines.engine import LOG
 from . import generation
 from .generation import Progress
 
@@ -69,7 +68,7 @@ def log_of(directory: Path, begun: Collection[str], codes: Mapping[str, int]) ->
     failed = next((node for node, code in codes.items() if code > 0), None)
     if failed:
         return directory / f"log.{failed}"
-    return None if begun else directory / LOG
+    return None if begun else directory / generation.ENGINE_LOG
 
 
 def facts_unread(nodes: Collection[str], told: Progress | None) -> Facts:

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 YIELDED = 75  # the exit status of a rank that has saved and left, as it was asked
+ENGINE_LOG = "slurm.log"  # in which an engine may tell of a start
 FENCED = 76  # of a launcher whose generation is closed
 CANNOT_WRITE = 74  # of a launcher that cannot write there
 MASTER = "master.json"  # where rank 0 is; its launcher writes it, before any rank starts
