@@ -385,55 +385,45 @@ def test_an_answer_from_before_its_memory_came_back_does_not_count(host: Host) -
     host.agree()
 
 
-def test_a_successor_that_has_paged_out_before_its_turn_keeps_its_memory_reserved(
-    host: Host,
+@pytest.mark.parametrize("has_paged_out", [True, False])
+def test_a_successor_that_was_asked_to_page_out_before_it_asked_for_a_turn_has_its_memory_in_it(
+    has_paged_out: bool, host: Host
 ) -> None:
-    """It was asked before it asked for a turn, and has its memory back with the handoff."""
+    """One that has paged out has its memory back with the handoff, and keeps it reserved. The other
+    one is still to be told, and finds that at the first boundary of a turn by handoff."""
     third = out_and_first_to_come_back(host)
     holder, successor = opened(host, "holder", "successor", demand=LARGE)
     all_begin(host, holder)
     third.begins()
     host.exchange(third)
     asks_between_cells(host, successor)
-    told_so_far(host, successor)
-    assert successor.memory.is_out
     line = line_of(host, successor)
+    if has_paged_out:
+        told_so_far(host, successor)
+    assert successor.memory.is_out == has_paged_out
     assert line.has_said
     host.hear(line)  # its request
+    assert line.has_to_tell != has_paged_out  # that it shall page out
     is_asked_to_yield(host, holder)
-    heard(host, successor)
+    if has_paged_out:
+        heard(host, successor)
     holder.begins()
     host.go_on(holder.main)
-    told_so_far(host, successor)
+    (told_so_far if has_paged_out else goes_on_inside)(host, successor)
     assert successor.session.holding
     host.exchange(third)
     assert all_fit(holder, successor, third)
     host.agree()
 
 
-def test_a_session_that_was_asked_to_page_out_before_its_turn_stays_in_during_it(
-    host: Host,
-) -> None:
-    """It waited when it was asked, and finds that at the first boundary of a turn by handoff."""
-    third = out_and_first_to_come_back(host)
-    holder, successor = opened(host, "holder", "successor", demand=LARGE)
-    all_begin(host, holder)
-    third.begins()
-    host.exchange(third)
-    asks_between_cells(host, successor)
-    line = line_of(host, successor)
-    assert line.has_said
-    host.hear(line)  # its request
-    assert line.has_to_tell  # that it shall page out
-    is_asked_to_yield(host, holder)
-    holder.begins()
-    go_on(host, holder, successor)
-    assert successor.is_inside
-    line.tell_all()
-    successor.begins()  # its next boundary
-    host.go_on(successor.main)
+def goes_on_inside(host: Host, notebook: Notebook) -> None:
+    """It begins an iteration, is told what is on its way to it, and comes to its next boundary."""
+    go_on(host, notebook)
+    assert notebook.is_inside
+    line_of(host, notebook).tell_all()
+    notebook.begins()
+    go_on(host, notebook)
     host.check()
-    host.agree()
 
 
 def test_a_session_that_is_named_as_a_successor_is_not_asked_to_page_out(host: Host) -> None:
