@@ -43,7 +43,12 @@ def test_rules_with_lists_or_numbers_without_end_are_refused(text: str) -> None:
         rulebook_file.read(text)
 
 
-@pytest.mark.parametrize("odd", ['"priority": 1e9', f'"priority": {2**70}', '"iterations": -1'])
+CURVE = '"curve": {"seconds": 1, "peak_bytes": 1, "percent": [10, 101]}'
+
+
+@pytest.mark.parametrize(
+    "odd", ['"priority": 1e9', f'"priority": {2**70}', '"iterations": -1', CURVE]
+)
 def test_a_record_with_impossible_numbers_is_refused_with_its_line(
     odd: str, tmp_path: Path
 ) -> None:
