@@ -148,8 +148,8 @@ def test_a_name_of_a_block_within_a_session_is_reported_as_ignored(
         outer.on_trouble = told.append
         with gpushare.session(name="inner") as inner:
             assert (inner, inner.name) == (outer, "outer")
-        with gpushare.session(name="outer"):
-            pass
+        with gpushare.session(name="outer"), gpushare.turn() as still:
+            assert still is outer
     assert told == ["sharing is on already as outer: the name 'inner' is ignored"]
 
 

@@ -320,14 +320,6 @@ def test_an_exception_in_a_turn_gives_it_back(settings: Settings) -> None:
         assert not session.holding
 
 
-def test_a_session_in_a_session_is_the_same(settings: Settings) -> None:
-    with gpushare.session(name="outer") as outer:
-        with gpushare.session(name="inner") as inner:
-            assert inner is outer
-        with gpushare.turn() as still:
-            assert still is outer
-
-
 # --- a thread that waits --------------------------------------------------------------------------
 
 
