@@ -8,7 +8,8 @@ import json
 import os
 import random
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -355,7 +356,17 @@ def loaded(kind: str, workers: int, stop: int = -1) -> list[list[int]]:
     return found
 
 
+@pytest.fixture
+def own_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A worker that ends as it begins leaves an empty folder: the thread that sends its first batch
+    makes it, and multiprocessing has removed such folders by then."""
+    with tempfile.TemporaryDirectory(prefix="gs-") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield
+
+
 @pytest.mark.system
+@pytest.mark.usefixtures("own_folder")
 @pytest.mark.parametrize("kind", SAMPLERS)
 @pytest.mark.parametrize(
     ("workers", "stop"), [*((0, n) for n in (1, 4, 8, 9)), *((2, n) for n in (1, 4, 5, 7, 8, 12))]
