@@ -53,17 +53,23 @@ class RayCluster:
         return pid
 
     def _processes(self, name: str = "") -> list[psutil.Process]:
+        """Those that name its directory, and their children; and the server of Ray's client, which
+        starts where grpcio is installed, and names the address alone."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                if str(self._directory) in " ".join(process.cmdline()) and name in process.name():
+                words = process.cmdline()
+                is_ours = str(self._directory) in " ".join(words) or f"--address={ADDRESS}" in words
+                if is_ours and name in process.name():
                     found += [process, *process.children(recursive=True)]
         return found
 
     def end(self) -> None:
+        """End all of it; a process that does not name its directory may outlive its parent."""
+        left: set[psutil.Process] = set()
         for number in (signal.SIGTERM, signal.SIGKILL):
-            there = self._processes()
-            for process in there:
+            left.update(self._processes())
+            for process in left:
                 with suppress(psutil.Error):
                     process.send_signal(number)
-            psutil.wait_procs(there, 2.0)
+            left = {*psutil.wait_procs(left, 2.0)[1]}

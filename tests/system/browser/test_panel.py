@@ -186,6 +186,8 @@ def test_a_cell_that_has_had_turns_ends_after_a_question(visit: Any) -> None:
     lab.open("waits.ipynb")
     lab.run_cell(1)
     row = lab.row("waits.ipynb")
+    # A press is refused as long as the queue has just moved.
+    expect(row.locator(".jp-GpuShare-since")).to_have_text(LATER)
     row.get_by_label("Cancel the wait of waits.ipynb").click()
     row.get_by_role("button", name="Pause instead").click()
     expect(row).to_have_class(re.compile("jp-mod-paused"))
