@@ -93,8 +93,6 @@ class Squeezes(Protocol):
 
     def abandon(self) -> None: ...
 
-    def look_again(self) -> None: ...
-
     def retire(self) -> None: ...
 
 
@@ -185,7 +183,6 @@ class Boundaries:
                 self._end()  # its step was done, and the cell ended before the next zero_grad
             self._close()
             self._forget_suspended(get_ident())
-            self._memory.squeeze.look_again()
         return True
 
     def close_if_idle(self) -> None:

@@ -61,12 +61,12 @@ class Squeezed:
 
     @contextmanager
     def _noticed(self) -> Iterator[None]:
-        self.boundaries = Boundaries(Turns(), self.memory)
-        self.boundaries.install()
+        boundaries = Boundaries(Turns(), self.memory)
+        boundaries.install()
         try:
             yield
         finally:
-            self.boundaries.remove()
+            boundaries.remove()
 
 
 @pytest.fixture
