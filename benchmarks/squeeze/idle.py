@@ -1,9 +1,10 @@
-"""What `squeeze=auto` costs where iterations fit, so that nothing is squeezed.
+"""What squeezing costs where iterations fit, so that nothing is squeezed.
 
 `python benchmarks squeeze.idle [PAIRS]` trains small operations, each in two processes by turns:
-`auto` and `off`. A figure is the median of the CPU time of an iteration under `auto` over that of
-the `off` one right before or after it. `after` are iterations that did not fit for a while before,
-from which it was learned how far they can be squeezed.
+with `off`, and under `auto` or with a size that is never reached. A figure is the median of the CPU
+time of an iteration of the other process over that of the `off` one right before or after it.
+`after` are iterations that did not fit for a while before, from which it was learned how far they
+can be squeezed.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import torch
 from measure import Figure, publish
 from torch import nn
 
+from jupyter_gpushare.client.options import Wanted
 from squeeze.costs import Way
 from squeeze.networks import Classifier, Training, vectors
 
 PAIRS = 301
 MOST = 1.02
+NEVER = 1 << 40  # bytes: a size that is never reached
 
 
 class Cells(nn.Module):  # type: ignore[misc]
@@ -52,17 +55,23 @@ TRAININGS: dict[str, Callable[[], Training]] = {
 }
 
 
-def ratio(make: Callable[[], Training], pairs: int, directory: str, was_crowded: bool) -> float:
-    ways = auto, off = Way(make, directory, "auto"), Way(make, directory, "off")
+def ratio(
+    make: Callable[[], Training],
+    pairs: int,
+    directory: str,
+    wanted: Wanted,
+    was_crowded: bool = False,
+) -> float:
+    ways = idle, off = Way(make, directory, wanted), Way(make, directory, "off")
     if was_crowded:
-        auto.leave_room(0)
+        idle.leave_room(0)
     for way in ways:
         way.warmed()
-    auto.leave_room(sys.maxsize)
+    idle.leave_room(sys.maxsize)
     for number in range(pairs + 1):
         for way in ways if number % 2 else ways[::-1]:
             way.step()
-    found = zip(auto.steps[-pairs:], off.steps[-pairs:], strict=True)
+    found = zip(idle.steps[-pairs:], off.steps[-pairs:], strict=True)
     for way in ways:
         way.end()
     return statistics.median(ours.seconds / theirs.seconds for ours, theirs in found)
@@ -71,12 +80,15 @@ def ratio(make: Callable[[], Training], pairs: int, directory: str, was_crowded:
 def main() -> int:
     torch.set_num_threads(1)
     pairs = int(sys.argv[1]) if sys.argv[1:] else PAIRS
-    figures = []
+    figures: list[Figure] = []
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
         for name, make in TRAININGS.items():
-            for suffix, was_crowded in (("", False), ("_after", True)):
-                value = ratio(make, pairs, directory, was_crowded)
-                figures.append(Figure(f"auto_over_off_{name}{suffix}", value, target=MOST))
+            found = {
+                f"auto_over_off_{name}": ratio(make, pairs, directory, "auto"),
+                f"auto_over_off_{name}_after": ratio(make, pairs, directory, "auto", True),
+                f"size_over_off_{name}": ratio(make, pairs, directory, NEVER),
+            }
+            figures += [Figure(label, value, target=MOST) for label, value in found.items()]
     return publish("squeeze_idle", figures)
 
 

@@ -126,6 +126,9 @@ class TorchMemory:
             self.squeeze.forget_options()
         if self.squeeze.has_news and self.estimator.recent:
             self.has_news, self.squeeze.has_news = True, False
+        is_held = self.squeeze.note(iteration.ephemeral)
+        if is_held and not was_squeezed:  # the next one needs less, if this one was too large
+            self.estimator.limit(self.squeeze.target)
         if was_squeezed and self.squeeze.adapt(iteration.ephemeral):
             self.has_news = True
 

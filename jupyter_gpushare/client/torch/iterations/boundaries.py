@@ -93,6 +93,8 @@ class Squeezes(Protocol):
 
     def abandon(self) -> None: ...
 
+    def look_again(self) -> None: ...
+
     def retire(self) -> None: ...
 
 
@@ -183,6 +185,7 @@ class Boundaries:
                 self._end()  # its step was done, and the cell ended before the next zero_grad
             self._close()
             self._forget_suspended(get_ident())
+            self._memory.squeeze.look_again()
         return True
 
     def close_if_idle(self) -> None:

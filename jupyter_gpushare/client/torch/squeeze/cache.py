@@ -36,7 +36,6 @@ class Cache:
         self.lock = threading.RLock()
         self.budget = math.inf
         self.dropped = self.remade = 0  # bytes, in total
-        self._calm_below = -math.inf  # bytes of the iteration, up to which what is saved stays
         self._let_go: deque[Reference] = deque()  # to entries that autograd has let go
         self.ended: deque[int] = deque()  # their ordinals in this iteration
         self._found: dict[int, Reference] = {}  # by the address of the storage
@@ -50,14 +49,13 @@ class Cache:
 
     # --- an iteration ------------------------------------------------------------------------
 
-    def begin(self, budget: float, calm_below: float = -math.inf) -> None:
-        """Begin an iteration within `budget` bytes. What is saved while it has less than
-        `calm_below` stays."""
+    def begin(self, budget: float) -> None:
+        """Begin an iteration within `budget` bytes."""
         is_used = self.dropped > self._dropped_before
         starts_to_write = bool(self._written) and not self._written_before
         is_new = is_used or starts_to_write or budget < self.budget
         self._unused = 0 if is_new else self._unused + 1
-        self.budget, self._calm_below = budget, calm_below
+        self.budget = budget
         self.collect()
         self._let_unused_leave()
         self._dropped_before = self.dropped
@@ -86,20 +84,7 @@ class Cache:
     def takes_recipes(self) -> bool:
         """Whether entries of this iteration may get a recipe. To note recipes takes time, and where
         memory suffices, or the slower tier is faster, none is used."""
-        if self._calm_below > 0:
-            return False
         return self.budget == math.inf or self._unused % PERIOD < TRIED
-
-    def is_calm(self) -> bool:
-        """Whether what is saved now may stay. Once it may not, this iteration is calm no more: an
-        event that is open would be measured beyond its end."""
-        if self._calm_below < 0:
-            return False
-        if self._profile.used() < self._calm_below:
-            return True
-        self._calm_below = -math.inf
-        self._profile.kinds.begin_late()
-        return False
 
     def end(self) -> None:
         """End the iteration, and wait for all transfers: no thread may move its memory later."""

@@ -25,8 +25,6 @@ from .recompute.recorder import RecipeRecorder
 LEAST = 16 << 10  # bytes; a smaller storage stays
 Packed = Handle | Plain
 _WITHOUT_TORCH_FUNCTION = torch._C.DisableTorchFunction  # looked up once: these run for each tensor
-_count_function_modes = torch._C._len_torch_function_stack
-_TYPES = torch.Tensor, torch.nn.Parameter  # whose attributes are read without code of others
 _is_inference = torch.is_inference_mode_enabled
 _is_functorch_wrapper = torch._C._functorch.is_functorch_wrapped_tensor
 _RUNS_BACKWARD = torch.autograd.graph._engine_run_backward.__code__
@@ -142,10 +140,8 @@ class Hooks:
     # --- tensors -----------------------------------------------------------------------------
 
     def pack(self, tensor: torch.Tensor) -> Packed:
-        if self._cache.is_calm() and type(tensor) in _TYPES and not _count_function_modes():
-            return Plain(tensor)
         with _WITHOUT_TORCH_FUNCTION():
-            if self._cache.is_calm() or not _may_leave(tensor):
+            if not _may_leave(tensor):
                 return Plain(tensor)
             with self._cache.lock:
                 handle = self._pack(tensor)

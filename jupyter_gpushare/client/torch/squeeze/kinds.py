@@ -57,19 +57,14 @@ class Kinds:
     def __init__(self) -> None:
         self._latest: deque[Needs] = deque(maxlen=REMEMBERED)
         self.open = Needs()
-        self._begins_late = False
         self._chosen: list[Needs] = []
         self.begin()
 
     def begin(self) -> None:
-        if self.open.sizes and not self._begins_late:  # else it tells nothing
+        if self.open.sizes:  # else it tells nothing
             self._latest.append(self.open)
-        self.open, self._begins_late = Needs(), False
+        self.open = Needs()
         self._choose()
-
-    def begin_late(self) -> None:
-        """The open iteration has saved entries that were not added: its numbers are others."""
-        self._begins_late, self._chosen = True, []
 
     def _choose(self) -> None:
         sizes, latest = self.open.sizes, [*self._latest]

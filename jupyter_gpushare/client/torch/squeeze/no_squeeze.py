@@ -53,6 +53,11 @@ class NoSqueeze:
     def is_outdated(self, ephemeral: int) -> bool:
         return False
 
+    def note(self, ephemeral: int) -> bool:
+        return False
+
+    def look_again(self) -> None: ...
+
     def adapt(self, ephemeral: int) -> bool:
         return False
 

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
+
 from ....format import size
 from ....wire.messages import SqueezeOption
 from ..backwards import Backwards
@@ -18,6 +20,7 @@ from ..lanes.pager import lies_in_memory
 from ..storages import exports
 from .aside import unseen
 from .cache import Cache
+from .distance import Distance
 from .files.tier import Tier
 from .gradients import Gradients
 from .hooks import Hooks
@@ -25,8 +28,6 @@ from .prediction import TapeStep, options_of
 from .profile import Counter, NeedProfile
 
 if TYPE_CHECKING:
-    import torch
-
     from ...options import Wanted
     from ...session.memory import PageQuotas
 
@@ -36,9 +37,6 @@ MISSES = 4  # of the latest iterations, after which a size counts as one that ca
 LATEST = 12  # iterations; a few may be of a kind that needs more than the others
 SHRUNK = 0.8  # of what the recorded iteration needed, below which one is recorded again
 RECORDS = 8  # iterations that are recorded at most, to find one of those that need most
-CALM = 0.5  # of the target: what iterations need that are far from it
-CALM_AFTER = 3  # such iterations in a row, in which nothing has left memory
-CALM_GROWTH = 1.25  # of what they need, up to which the next one is taken to be like them
 GROWTH = 1.01  # of the budget, after an iteration that has fit
 
 
@@ -93,8 +91,8 @@ class Squeeze:
         self._trouble: str | None = None  # why the slower tier is of no use; None: not known yet
         # bytes of each of the latest iterations that has needed more than the target; 0: it has not
         self._misses: deque[int] = deque(maxlen=LATEST)
-        self._calm: list[int] = []  # bytes, of iterations in a row that were far from the target
-        self._moved = 0  # bytes, before the open iteration
+        self._distance = Distance()
+        self._moved = 0  # bytes, when the last iteration under the target ended
         self._least = 0  # bytes below which no iteration can be squeezed, as was seen
         self._is_partial = False  # a forward of the iteration that is recorded stays as it is
         _living.add(self)
@@ -121,7 +119,8 @@ class Squeeze:
         self.wanted, self.granted = wanted, granted
         if self.target != before:
             self._budget = SPARE * self.target
-            self._has_failed, self._calm = False, []
+            self._has_failed, self._moved = False, self._moved_so_far()
+            self._distance.forget()
         self._note_need()
 
     def lack_room(self, lacks: bool) -> None:
@@ -139,8 +138,19 @@ class Squeeze:
     def _learns(self) -> bool:
         return self.wanted == "auto" and self._lacks_room and not self._is_learned
 
+    def _squeezes(self) -> bool:
+        """Whether iterations are held at the target."""
+        target = self.target
+        return target != math.inf and not self._has_failed and not self._distance.is_far(target)
+
+    def look_again(self) -> None:
+        """A cell has ended, and the next one may train something larger: its first iterations are
+        watched."""
+        self._distance.look_again()
+        self._note_need()
+
     def _note_need(self) -> None:
-        self.is_needed = self._learns() or (self.target != math.inf and not self._has_failed)
+        self.is_needed = self._learns() or self._squeezes()
         if not self.is_active:
             self._release()
 
@@ -159,7 +169,7 @@ class Squeeze:
 
     def begin(self, may_learn: bool) -> None:
         """Begin an iteration. If it `may_learn`, it is recorded where that is missing."""
-        is_squeezed = self.target != math.inf and not self._has_failed
+        is_squeezed = self._squeezes()
         learns = may_learn and self._learns()
         self.is_active = (is_squeezed or learns) and not self._why_not()
         if is_squeezed and not self.is_active:
@@ -167,22 +177,12 @@ class Squeeze:
         if self.is_active:
             self._watch()
             with unseen():
-                if is_squeezed:
-                    self.cache.begin(self._budget, self._calm_below())
-                else:
-                    self.cache.begin(math.inf)
+                self.cache.begin(self._budget if is_squeezed else math.inf)
             self.profile.begin()  # after that, which may free memory
-            self._moved = self._moved_so_far()
+            self._distance.is_trained = False
             if not is_squeezed:
                 self.profile.tape, self._is_partial = [], False
                 self._began = time.monotonic()
-
-    def _calm_below(self) -> float:
-        """Return the bytes up to which what the iteration saves may stay for good; minus infinity
-        where the latest ones tell nothing."""
-        if len(self._calm) < CALM_AFTER:
-            return -math.inf
-        return min(CALM * self._budget, CALM_GROWTH * max(self._calm))
 
     def end(self) -> None:
         """End the iteration; no transfer goes on afterwards."""
@@ -262,12 +262,20 @@ class Squeeze:
                 options.append(SqueezeOption(size, option.slowdown))
         return tuple(options) if len(options) > 1 else ()
 
+    def note(self, ephemeral: int) -> bool:
+        """Note how many bytes the last iteration has needed, holes included. Return whether the
+        next one is held at the target: only if they come near it."""
+        if self.target == math.inf:
+            return False
+        before, self._moved = self._moved, self._moved_so_far()
+        self._distance.note(ephemeral, has_moved=self._moved != before)
+        self._note_need()
+        return self._squeezes() and not self._why_not()
+
     def adapt(self, ephemeral: int) -> bool:
-        """Take into account how many bytes the last iteration has needed, holes included. Return
-        whether the options are others now."""
+        """Take into account how many bytes the last iteration has needed, which was squeezed or
+        recorded. Return whether the options are others now."""
         target = self.target
-        is_calm = ephemeral < CALM * target and self._moved == self._moved_so_far()
-        self._calm = [*self._calm, ephemeral][-CALM_AFTER:] if is_calm else []
         excess = ephemeral - target
         self._misses.append(ephemeral if excess > 0 else 0)
         if excess <= 0:
@@ -284,6 +292,8 @@ class Squeeze:
         """An outermost forward begins in this thread, the one of the iteration."""
         reason = self._hooks.begin(module)
         self._is_partial = self._is_partial or bool(reason)
+        if not reason and torch.is_grad_enabled():
+            self._distance.is_trained = True
         if reason and self.target != math.inf:
             self._say(f"squeezing does nothing in this forward: {reason}")
 

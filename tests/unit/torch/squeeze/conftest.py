@@ -61,12 +61,12 @@ class Squeezed:
 
     @contextmanager
     def _noticed(self) -> Iterator[None]:
-        boundaries = Boundaries(Turns(), self.memory)
-        boundaries.install()
+        self.boundaries = Boundaries(Turns(), self.memory)
+        self.boundaries.install()
         try:
             yield
         finally:
-            boundaries.remove()
+            self.boundaries.remove()
 
 
 @pytest.fixture

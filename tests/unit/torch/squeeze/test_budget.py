@@ -13,10 +13,10 @@ import torch
 from jupyter_gpushare.client.torch.demand.estimator import WINDOW
 from jupyter_gpushare.client.torch.memory import TorchMemory
 from jupyter_gpushare.client.torch.squeeze.cache import TRIED
+from jupyter_gpushare.client.torch.squeeze.distance import FAR_AFTER
 from jupyter_gpushare.client.torch.squeeze.kinds import Kinds, SaveEvent
 from jupyter_gpushare.client.torch.squeeze.prediction import TapeStep, foretell, options_of
-from jupyter_gpushare.client.torch.squeeze.recompute.entries import Handle
-from jupyter_gpushare.client.torch.squeeze.squeeze import CALM_AFTER, RECORDS
+from jupyter_gpushare.client.torch.squeeze.squeeze import RECORDS
 
 from ....programs.networks import Of, Residual, cnn, images, mean_square, mlp, train, vectors
 from .conftest import Squeezed
@@ -100,13 +100,19 @@ def installed() -> list[Any]:
     return [functions, top, modes]
 
 
+def watched(model: torch.nn.Module) -> list[bool]:
+    """Return a list that tells of each later forward of the model whether anything is installed."""
+    before, differs = installed(), list[bool]()
+    model.register_forward_hook(lambda *args: differs.append(installed() != before))
+    return differs
+
+
 def test_nothing_is_installed_until_iterations_do_not_fit_nor_once_they_do(
     squeezed: Squeezed,
 ) -> None:
     memory, (model, batch) = squeezed.memory, network("mlp")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    before, differs = installed(), list[bool]()
-    model.register_forward_hook(lambda *args: differs.append(installed() != before))
+    differs = watched(model)
     with squeezed.automatically():
         memory.leave_room(1 << 40)
         train(model, batch, 4, optimizer)
@@ -196,41 +202,27 @@ def test_recipes_are_noted_again_once_memory_does_not_suffice(squeezed: Squeezed
     assert squeezed.squeeze.cache.dropped > 0
 
 
-def handles(model: torch.nn.Module) -> list[int]:
-    """Return a list that tells of each later forward of the model how many entries there were."""
-    told: list[int] = []
-    model.register_forward_hook(lambda *args: told.append(_count(args[2])))
-    return told
-
-
-def _count(result: torch.Tensor) -> int:
-    ahead, found = [result.grad_fn], 0
-    while ahead:
-        node: Any = ahead.pop()
-        names = [name for name in dir(node) if name.startswith("_raw_saved_")]
-        found += sum(isinstance(getattr(node, name).data, Handle) for name in names)
-        ahead += [before for before, _ in getattr(node, "next_functions", ())]
-    return found
-
-
-def test_iterations_far_from_the_size_are_left_alone_until_one_comes_near(
+def test_iterations_far_from_the_size_are_left_as_they_are_until_one_exceeds_it(
     squeezed: Squeezed,
 ) -> None:
-    """That one saves plain tensors at first, and needs at most one of them more for that."""
+    """The first ones of each cell are watched. One that exceeds it once asks for no more memory."""
     model, (x, y) = network("mlp")
-    told = handles(model)
+    small, optimizer = (x[:64], y[:64]), torch.optim.SGD(model.parameters(), lr=0.1)
+    differs = watched(model)
     with squeezed.to(6 * MIB, 0.0):
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        train(model, (x[:64], y[:64]), 2 + CALM_AFTER, optimizer)
-        assert told[0] > told[-1] == 0
+        for _ in range(2):  # cells
+            train(model, small, FAR_AFTER + 2, optimizer)
+            squeezed.boundaries.reset()
+        train(model, small, FAR_AFTER, optimizer)
         train(model, (x, y), 1, optimizer)
+        optimizer.zero_grad()
+        assert squeezed.memory.estimator.needed() == 6 * MIB
+        assert squeezed.moved == 0
+        train(model, (x, y), 5, optimizer)
         assert squeezed.moved > 0
-        assert 0 < told[-1] < told[0]
-        train(model, (x, y), 2, optimizer)
-        assert told[-1] == told[0]
-        ended = [one.ephemeral for one in squeezed.memory.estimator.recent][-2:]
-        assert ended[0] <= 7 * MIB
-        assert ended[1] <= 6 * MIB
+        assert squeezed.memory.estimator.recent[-1].ephemeral <= 6 * MIB
+    cell = FAR_AFTER * [True] + 2 * [False]
+    assert differs == [*cell, *cell, *FAR_AFTER * [True], False, *5 * [True]]
 
 
 def test_a_size_that_cannot_be_held_is_no_option_any_more(squeezed: Squeezed) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from jupyter_gpushare.client.torch.squeeze import cache
-from jupyter_gpushare.client.torch.squeeze.squeeze import Squeeze
+from jupyter_gpushare.client.torch.squeeze import cache, distance
 
 from ....programs import graphs, learning, surroundings, tensors
 from .conftest import Squeezed, is_same, run
@@ -85,11 +84,11 @@ def test_the_results_are_the_same_to_the_last_bit(
 @pytest.mark.system
 @pytest.mark.parametrize("size", SIZES, ids=["crossed", "far"])
 @each_program
-def test_the_results_are_the_same_where_iterations_are_taken_to_be_far_from_the_size(
+def test_the_results_are_the_same_where_iterations_are_far_from_the_size_until_one_exceeds_it(
     program: str, size: int, squeezed: Squeezed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A size that is crossed is so in the middle of iterations; what is over it is moved."""
-    monkeypatch.setattr(Squeeze, "_calm_below", lambda _: size // 2)
+    """The hooks come between two iterations."""
+    monkeypatch.setattr(distance, "FAR_AFTER", 0)
     expected = stock(program)
     with squeezed.to(size, 0.0):
         result = run(PROGRAMS[program])

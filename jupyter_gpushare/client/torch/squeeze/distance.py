@@ -1,0 +1,38 @@
+"""How far iterations are from the size at which they are held."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from ..demand.estimator import WINDOW
+
+FAR = 0.8  # of the size: what iterations need at most that are far from it
+FAR_AFTER = 3  # trained iterations of a cell, before which it is not known how much they need
+
+
+class Distance:
+    """The latest iterations under one size, and which of them are known."""
+
+    def __init__(self) -> None:
+        self._needs: deque[float] = deque(maxlen=WINDOW)  # bytes; infinity: something was moved
+        self._watched = 0  # iterations of this cell that were trained under the hooks
+        self.is_trained = False  # the open one is
+
+    def forget(self) -> None:
+        """Another size holds from now on."""
+        self._needs.clear()
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Another cell may train something larger."""
+        self._watched, self.is_trained = 0, False
+
+    def note(self, ephemeral: int, has_moved: bool) -> None:
+        """Note what the iteration has needed that has just ended."""
+        self._needs.append(math.inf if has_moved else ephemeral)
+        self._watched, self.is_trained = self._watched + self.is_trained, False
+
+    def is_far(self, size: float) -> bool:
+        """Whether the latest ones have needed so little that the next one is left as it is."""
+        return self._watched >= FAR_AFTER and max(self._needs, default=0) <= FAR * size
