@@ -20,7 +20,7 @@ def reason(module: torch.nn.Module) -> str:
     is."""
     if is_compiled(module):
         return COMPILED
-    if _is_traced():
+    if _is_traced(module):
         return "it is traced or exported"
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return "torch.func transforms it"
@@ -39,9 +39,10 @@ def is_compiled(module: torch.nn.Module) -> bool:
     return type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None
 
 
-def _is_traced() -> bool:
+def _is_traced(module: torch.nn.Module) -> bool:
     return (
-        torch._C._get_tracing_state() is not None
+        type(module).__name__ == "ONNXTracedModule"  # a trace begins in its forward
+        or torch._C._get_tracing_state() is not None
         or torch.compiler.is_compiling()
         or _symbolic_trace._is_fx_tracing_flag
     )

@@ -55,6 +55,12 @@ class Plain(torch.nn.Module):
         return result
 
 
+def flat(side: int) -> Net:
+    nn = torch.nn
+    layers = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(8 * side * side, 4))
+
+
 def loss_of(net: Net, x: torch.Tensor) -> torch.Tensor:
     return net(x).square().mean()
 
@@ -284,17 +290,24 @@ WAYS = {
     "auto": fitting,
     "auto without room": granted,
     "a size": lambda squeezed: squeezed.to(1, 1.0),
+    "a size that is never reached": lambda squeezed: squeezed.to(1 << 40),
     "moved": lambda squeezed: squeezed.to(1, 0.0),
 }
 
 
-def schedule(look: Onlooker, squeezed: Squeezed | None = None) -> list[Any]:
+def schedule(
+    look: Onlooker,
+    squeezed: Squeezed | None = None,
+    make: Callable[[], Net] = Plain,
+    side: int = 16,
+    steps: int = STEPS,
+) -> list[Any]:
     """Train, and look before, after each iteration, and in the midst of some; return all that was
     seen, and the losses."""
     torch.manual_seed(0)
-    net, x = Plain(), torch.randn(8, 3, 16, 16)
+    net, x = make(), torch.randn(8, 3, side, side)
     optimizer, seen = torch.optim.Adam(net.parameters()), [outcome(look, net, x)]
-    for step in range(STEPS):
+    for step in range(steps):
         loss = loss_of(net, x)
         seen.append(loss)
         if step % 2:
@@ -348,7 +361,22 @@ def looks() -> Iterator[Any]:
 def test_an_onlooker_sees_the_same(name: str, way: str, squeezed: Squeezed) -> None:
     expected = stock(name)
     with WAYS[way](squeezed):
-        seen = schedule(ONLOOKERS[name], squeezed)
+        assert_same(schedule(ONLOOKERS[name], squeezed), expected)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("side", [8, 64])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_network_is_traced_after_each_of_its_first_iterations(
+    side: int, way: str, squeezed: Squeezed
+) -> None:
+    options: Any = {"make": functools.partial(flat, side), "side": side, "steps": 16}
+    expected = schedule(traced, **options)
+    with WAYS[way](squeezed):
+        assert_same(schedule(traced, squeezed, **options), expected)
+
+
+def assert_same(seen: list[Any], expected: list[Any]) -> None:
     assert len(seen) == len(expected)
     for number, (one, other) in enumerate(zip(seen, expected, strict=True)):
         assert is_same(one, other), f"look {number}: {one} instead of {other}"
