@@ -46,16 +46,6 @@ def test_only_what_the_floor_makes_impossible_is_refused_with_the_numbers() -> N
     assert len(it) == 0
 
 
-def test_no_session_is_squeezed_where_the_host_forbids_it() -> None:
-    it = Scheduler(100, "fair", Rules(squeeze=False))
-    it.open(0, "a", spec(20, *GAN))
-    it.open(0, "b", spec(30, (10, 1.0)))
-    it.request(0, "b", 1)
-    assert squeezed(it) == {"a": 0}
-    with pytest.raises(OverflowError):
-        it.open(0, "c", spec(30, (200, 1.0), (60, 1.4)))
-
-
 @pytest.mark.parametrize(
     "sizes",
     [
@@ -121,18 +111,6 @@ def test_a_named_successor_keeps_what_it_has_when_it_reports() -> None:
 
 
 # --- a turn that is brought back ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("says", "lane"), [(40, 40), (20, 40), (60, None), (41, None), (0, None)])
-def test_a_turn_that_is_brought_back_is_counted_as_its_session_says(
-    says: int, lane: int | None
-) -> None:
-    """Where that is one of its options; it may have more as soon as that is free."""
-    it = Scheduler(100)
-    it.set_recovering(0, True)
-    it.open(0, "b", spec(40, (10, 1.0)))
-    it.open(0, "a", spec(20, *GAN, turn=1, holding=True, squeezed_bytes=says))
-    assert squeezed(it) == ({"b": 0} if lane is None else {"b": 0, "a": lane})
 
 
 def test_one_that_comes_back_unsqueezed_is_counted_whole() -> None:

@@ -316,30 +316,15 @@ class Story:
 
 
 @st.composite
-def stories(draw: st.DrawFn, there: st.SearchStrategy, events: st.SearchStrategy = EVENT) -> Story:
-    return Story(*draw(there), draw(RULES), draw(st.lists(events, max_size=60)))
+def stories(draw: st.DrawFn) -> Story:
+    events = draw(st.lists(EVENT | HOST_EVENT, max_size=60))
+    return Story(*draw(clusters()), draw(RULES), events)
 
 
-WITH_HOSTS = stories(clusters(), EVENT | HOST_EVENT)
-
-
-@tries(100)
-@given(stories(clusters()))
-def test_gangs_are_chosen_and_known_as_the_reference_has_it(story: Story) -> None:
-    queue, reference = story.queue(), Reference(story.hosts, story.rules)
-    for now in story.told_to([queue, reference]):
-        assert shown(queue.assign(now)) == reference.assign(now)
-        assert queue.is_valid() == ""
-        for id, member in reference.known.items():
-            progress = queue.progress(id)
-            for name in ("queue", "attained", "holds", "asked", "keeps_free", "kept_free"):
-                assert getattr(progress, name) == getattr(member, name), name
-
-
-@pytest.mark.system
 @tries(150)
-@given(WITH_HOSTS)
-def test_places_are_chosen_and_reserved_where_hosts_come_and_go(story: Story) -> None:
+@given(stories())
+def test_gangs_and_their_places_are_chosen_as_the_reference_has_it(story: Story) -> None:
+    """Hosts come and go."""
     queue, reference = story.queue(), Reference(story.hosts, story.rules)
     for now in story.told_to([queue, reference]):
         before = over_committed(reference)
@@ -353,6 +338,10 @@ def test_places_are_chosen_and_reserved_where_hosts_come_and_go(story: Story) ->
         assert over_committed(reference) == before  # no grant takes what is not there
         if not any(before):
             assert not any(story.gangs[int(id)].stays for id in decision.yields)
+        for id, member in reference.known.items():
+            progress = queue.progress(id)
+            for name in ("queue", "attained", "holds", "asked", "keeps_free", "kept_free"):
+                assert getattr(progress, name) == getattr(member, name), name
 
 
 class InParts:
@@ -387,7 +376,7 @@ class InParts:
 
 
 @tries(60)
-@given(WITH_HOSTS, st.integers(2, 100))
+@given(stories(), st.integers(2, 100))
 def test_a_queue_that_counts_parts_of_devices_decides_as_one_of_whole_ones(
     story: Story, parts: int
 ) -> None:
@@ -409,7 +398,7 @@ def kept(progress: GangProgress) -> dict[str, Any]:
 
 @pytest.mark.system
 @tries(100)
-@given(WITH_HOSTS, st.sampled_from(["las", "gittins", "srsf"]), st.randoms())
+@given(stories(), st.sampled_from(["las", "gittins", "srsf"]), st.randoms())
 def test_a_queue_that_is_restored_decides_as_the_one_before_it(
     story: Story, policy: str, random: Random
 ) -> None:

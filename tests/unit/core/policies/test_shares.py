@@ -1,4 +1,4 @@
-"""Fair shares over groups, users and notebooks; short cells; throttled sessions."""
+"""Weights that change; short cells; throttled sessions."""
 
 from __future__ import annotations
 
@@ -28,34 +28,8 @@ def scheduler(*ids: str) -> Scheduler:
 
 # --- shares ---------------------------------------------------------------------------------------
 
-GROUPS = {"a": 1.0, "b": 3.0}
-USERS = {"ann": 1.0, "bob": 3.0, "cy": 2.0}
+
 # The group, the user, the weight and since when, and the part: of its user's, of its group's.
-SESSIONS = [
-    ("a", "ann", 1.0, 0, 1 / 4 * 1 / 4 * 1 / 4),
-    ("a", "ann", 3.0, 0, 3 / 4 * 1 / 4 * 1 / 4),
-    ("a", "bob", 1.0, 7, 3 / 4 * 1 / 4),
-    ("b", "cy", 1.0, 0, 1 / 3 * 2 / 3 * 3 / 4),
-    ("b", "cy", 2.0, 130, 2 / 3 * 2 / 3 * 3 / 4),
-    ("b", "dan", 0.5, 60, 1 / 3 * 3 / 4),
-]
-
-
-@pytest.mark.system
-def test_time_goes_by_weight_to_groups_then_users_then_notebooks() -> None:
-    jobs = [
-        Job(f"n{i}", user, group, start, 0.01 * (i % 4 + 2), weight=weight, demand=SMALL)
-        for i, (group, user, weight, start, _) in enumerate(SESSIONS)
-    ]
-    run = Simulation(jobs, "fair", rules=ONE_LANE)
-    run.at(0, lambda: run.enact(run.scheduler.set_shares(0, GROUPS, USERS)))
-    run.run(until=200)  # the last has come by then
-    before = [job.seconds for job in jobs]
-    run.run(until=1200)
-    for job, earlier, (*_, share) in zip(jobs, before, SESSIONS, strict=True):
-        assert (job.seconds - earlier) / 1000 == pytest.approx(share, rel=0.03)
-
-
 def test_a_session_that_ran_alone_before_its_weight_changed_owes_nothing() -> None:
     """In its own lane `a` has one turn for all the time; its weight counts for the time to
     come."""
