@@ -193,7 +193,7 @@ def through(change, count=256):
     return once(between(change), vectors(count)[0])
 
 
-def adversarial(iteration=contextlib.nullcontext, steps=4):
+def adversarial(steps=4):
     """Two optimizers in one iteration, the graph of one going through the other's model."""
     layers = nn.Linear(32, 512), nn.BatchNorm1d(512), nn.ReLU(True), nn.Linear(512, 256), nn.Tanh()
     g = nn.Sequential(*layers)
@@ -203,17 +203,16 @@ def adversarial(iteration=contextlib.nullcontext, steps=4):
     of_g, of_d = torch.optim.Adam(g.parameters(), 1e-3), torch.optim.Adam(d.parameters(), 1e-3)
     real, losses = torch.randn(128, 256), []
     for _ in range(steps):
-        with iteration():
-            fake = g(torch.randn(128, 32))
-            of_d.zero_grad()
-            loss_d = F.softplus(-d(real)).mean() + F.softplus(d(fake.detach())).mean()
-            loss_d.backward()
-            of_d.step()
-            of_g.zero_grad()
-            loss_g = F.softplus(-d(fake)).mean()
-            loss_g.backward()
-            of_g.step()
-            losses += [loss_d.item(), loss_g.item()]
+        fake = g(torch.randn(128, 32))
+        of_d.zero_grad()
+        loss_d = F.softplus(-d(real)).mean() + F.softplus(d(fake.detach())).mean()
+        loss_d.backward()
+        of_d.step()
+        of_g.zero_grad()
+        loss_g = F.softplus(-d(fake)).mean()
+        loss_g.backward()
+        of_g.step()
+        losses += [loss_d.item(), loss_g.item()]
     return losses, states(g, d)
 
 

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from jupyter_gpushare import _core
 from jupyter_gpushare._core_testing import overflows
 
-from ...programs.iterations import TRAININGS, Bits, Iteration, bits, cnn, of_cnn
+from ...programs.iterations import Bits, Iteration, bits, cnn, of_cnn
 from .conftest import MIB, SharedLane
 
 LARGE = MIB // 4  # floats in one MiB
@@ -22,31 +22,24 @@ LARGE = MIB // 4  # floats in one MiB
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("name", TRAININGS)
-def test_training_is_the_same_bit_by_bit_and_soon_promotes_nothing(
-    name: str, lane: SharedLane
-) -> None:
-    alone = TRAININGS[name](contextlib.nullcontext)
-    before = _core.Lane.usage()
-    assert TRAININGS[name](lane.iteration) == alone
-    assert lane.promoted[0] > 0
-    assert lane.promoted[3:] == [0] * len(lane.promoted[3:])
-    after = _core.Lane.usage()
-    assert after.footprint > MIB
-    assert overflows(after) == overflows(before)
-
-
-@pytest.mark.system
 def test_two_threads_of_computing_change_nothing(lane: SharedLane) -> None:
     torch.set_num_threads(2)
     assert of_cnn(lane.iteration) == of_cnn(contextlib.nullcontext)
 
 
-def test_gradients_that_are_kept_are_promoted_once(lane: SharedLane) -> None:
-    alone = of_cnn(contextlib.nullcontext, set_to_none=False)
-    assert of_cnn(lane.iteration, set_to_none=False) == alone
+@pytest.mark.parametrize("set_to_none", [False, True])
+def test_training_is_the_same_bit_by_bit_and_soon_promotes_nothing(
+    set_to_none: bool, lane: SharedLane
+) -> None:
+    """Gradients that are kept are promoted once."""
+    alone = of_cnn(contextlib.nullcontext, set_to_none=set_to_none)
+    before = _core.Lane.usage()
+    assert of_cnn(lane.iteration, set_to_none=set_to_none) == alone
     assert lane.promoted[0] > 0
     assert lane.promoted[3:] == [0] * len(lane.promoted[3:])
+    after = _core.Lane.usage()
+    assert after.footprint > MIB
+    assert overflows(after) == overflows(before)
 
 
 def test_a_lane_that_is_too_small_takes_what_fits(lane: SharedLane) -> None:
