@@ -21,9 +21,6 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import try_connect
-from jupyter_gpushare.wire.snapshot import SessionView
-
-from ...polling import until
 
 NEWER = """
 from jupyter_gpushare.wire import messages
@@ -81,37 +78,6 @@ def test_a_broker_that_ended_without_sessions_leaves_none_to_wait_for(
         client.ask(m.Open(id="a", name="a", device="host", demand=DEMAND))
     brokers.stop()
     assert Path(settings.socket).with_suffix(".lock").read_text() == ""
-
-
-def test_holder_waiting_and_idle_sessions_keep_their_states_at_the_next_broker(
-    opened: Callable[[str], Session],
-    brokers: Brokers,
-    sessions: Callable[[], dict[str, SessionView]],
-) -> None:
-    holder, waiter, idle = opened("holder"), opened("waiter"), opened("idle")
-    for session in (holder, idle):
-        session.enter()
-        session.boundary()
-        session.leave()
-    holder.enter()
-    waits = threading.Thread(target=waiter.enter)
-    waits.start()
-    until(lambda: sessions()["waiter"].state == "waiting")
-    before = sessions()
-    brokers.stop()
-    brokers.start()
-    states = {"holder": "running", "waiter": "waiting", "idle": "idle"}
-    until(lambda: {name: view.state for name, view in sessions().items()} == states)
-    after = sessions()
-    for name, view in before.items():
-        assert (after[name].id, after[name].iterations) == (view.id, view.iterations)
-        assert (after[name].device_seconds > 0) == (view.device_seconds > 0)
-    assert holder.holding
-    assert not waiter.holding
-    holder.boundary()
-    holder.leave()
-    waits.join(60)
-    assert waiter.holding
 
 
 @pytest.mark.system

@@ -9,7 +9,6 @@ import json
 import mmap
 import os
 import resource
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -26,7 +25,6 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.handoff_slot import write_handoff_token
-from jupyter_gpushare.wire.snapshot import SessionView
 
 from ..listener import KEY
 from ..listener import LaneUser as Notebook
@@ -423,31 +421,3 @@ def test_a_living_process_without_its_connection_keeps_the_piece_it_may_write_to
     fill(other.descriptor, byte=b"\xaa")
     assert has_only(left, b"\xff")
     os.close(left)
-
-
-def hold(pair: socket.socket, settings: Settings, name: str) -> None:
-    member = Member(settings, name)
-    pair.send(json.dumps(member.take().memory).encode())
-    pair.recv(64)
-
-
-@pytest.mark.system
-def test_a_killed_process_leaves_no_piece_behind(
-    settings: Settings,
-    join: Callable[..., Member],
-    child: Callable[..., Child],
-    sessions: Callable[[], dict[str, SessionView]],
-) -> None:
-    """A process that dies is seen for a moment after its connections have ended."""
-    other = join("other")
-    number = other.take().memory
-    other.finish()
-    for count in range(20):
-        name = f"holder{count}"
-        holder = child(partial(hold, settings=settings, name=name))
-        assert holder.hears() == number
-        other.ask()
-        assert sessions()[name].state == "running"
-        os.kill(holder.pid, signal.SIGKILL)
-        assert other.await_grant().memory == number
-        other.finish()

@@ -1,4 +1,4 @@
-"""A real broker process on a real socket, with raw messages."""
+"""A real broker process on a real socket."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import framing
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.launch import connect
 
 from ....polling import TIMEOUT_SECONDS, next_of
 from ..listener import TO_ANOTHERS_SESSION, Speaker
@@ -95,34 +94,6 @@ def test_a_broker_that_is_unused_or_told_to_ends_and_takes_its_socket_away(
 
 
 # --- bad input --------------------------------------------------------------------------------
-
-
-WRONG_FRAMES = (
-    (framing.frame(b"\x80garbage"), "protocol", "not a message"),
-    (framing.frame(b'{"type": "Nonsense"}'), "protocol", "Nonsense"),
-    (framing.frame(b'{"type": "Hello"}'), "protocol", "protocol"),
-    (framing.frame(b'{"type": "Hello", "protocol": "one"}'), "protocol", "whole number"),
-    (framing.frame(b'{"type": "Hello", "protocol": 9}'), "protocol", "speaks protocol 1, not 9"),
-    (framing.frame(b'{"type": "Request", "turn": 1}'), "protocol", "first message is Hello"),
-    ((1 << 31).to_bytes(4, "big"), "limit", "at most"),
-    (b"GET / HTTP/1.1\r\n\r\n", "limit", "at most"),
-)
-
-
-@pytest.mark.system
-def test_a_wrong_frame_gets_one_clear_sentence_and_harms_no_other(
-    settings: Settings, join: Callable[..., Client]
-) -> None:
-    neighbour = join("neighbour")
-    neighbour.send(m.Request(1))
-    next_of(neighbour, m.Grant)
-    for data, code, words in WRONG_FRAMES:
-        with connect(settings) as connection:
-            connection.sendall(data)
-            error = Client(connection).receive()
-        assert isinstance(error, m.Error)
-        assert (error.code, words in error.message) == (code, True), data
-    assert neighbour.look().devices[0].sessions[0].state == "running"
 
 
 def squeezable(*options: tuple[int, float]) -> m.Demand:
