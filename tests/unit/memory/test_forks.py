@@ -101,17 +101,6 @@ def is_whole(kept: list[torch.Tensor], directory: Path) -> bool:
     return good and Lane.promote() == 0 and Pager.is_valid() == ""
 
 
-@pytest.mark.thorough
-def test_a_fork_in_the_middle_of_an_iteration_gives_the_child_what_is_in_the_lane(
-    crowd: Crowd, lane: SharedLane, tmp_path: Path
-) -> None:
-    for _ in range(FORKS):
-        with crowd.between, lane.iteration():
-            kept = [torch.full((LARGE,), 7.0) for _ in range(4)]
-            in_child(lambda kept=kept: is_whole(kept, tmp_path))
-        assert all(torch.equal(tensor, torch.full((LARGE,), 7.0)) for tensor in kept)
-
-
 @pytest.mark.system
 def test_threads_fork_while_others_do(crowd: Crowd, tmp_path: Path) -> None:
     kept = [torch.full((LARGE,), 7.0)]

@@ -7,7 +7,6 @@ import gc
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,16 +75,6 @@ def memory_of(kind: str) -> int:
         return next(int(line.split()[1]) << 10 for line in rollup if line.startswith(f"{kind}:"))
 
 
-@pytest.mark.system
-def test_training_continues_to_the_last_bit_after_a_thousand_page_outs() -> None:
-    def out_and_in() -> None:
-        page_out()
-        assert Pager.bytes_out() > 0
-        page_in()
-
-    assert trained(1000, out_and_in) == trained(1000, lambda: None)
-
-
 def test_training_continues_to_the_last_bit_where_nothing_is_paged_in_by_itself() -> None:
     assert trained(100, page_out) == trained(100, lambda: None)
 
@@ -123,25 +112,6 @@ def test_arrays_that_share_a_tensors_memory_see_the_same() -> None:
     assert np.array_equal(array, np.arange(MIB) + 1)
     assert np.array_equal(borrowed, array)
     assert torch.equal(tensor, around)
-
-
-def test_a_page_out_that_is_cancelled_at_any_time_loses_nothing() -> None:
-    kept = tensors(64)
-    expected = bits(kept)
-    for number in range(20):
-        said: list[str] = []
-        thread = threading.Thread(target=lambda said=said: said.append(Pager.page_out(DIRECTORY)))
-        thread.start()
-        if number % 2:
-            Pager.cancel()
-            thread.join()
-        else:
-            page_in()
-            thread.join()
-        assert said[0] in ("", "paging out was cancelled")
-        assert (Pager.bytes_out() == 0) or said == [""]
-        page_in()
-    assert bits(kept) == expected
 
 
 @pytest.mark.system

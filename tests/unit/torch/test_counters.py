@@ -60,23 +60,6 @@ def test_an_adopted_storage_counts_once_and_until_it_is_freed():
     assert counter.live() == start
 
 
-@pytest.mark.system
-def test_storages_from_before_are_adopted_and_their_ends_are_seen():
-    adopted, freed, unknown = alone("""
-import torch
-from jupyter_gpushare._core import AllocationCounter as counter
-kept, forgotten = torch.empty(5000, dtype=torch.uint8), torch.empty(700, dtype=torch.uint8)
-assert "libc10" not in counter.install()
-counter.adopt(kept.data_ptr(), 5000)
-print(counter.live())
-del kept
-print(counter.live())
-del forgotten
-print(counter.live())
-""")
-    assert (int(adopted), int(freed), int(unknown)) == (5000, 0, 0)
-
-
 def test_nothing_is_installed_without_torch_and_the_reason_is_said():
     words = alone("""
 from jupyter_gpushare._core import AllocationCounter as counter

@@ -19,8 +19,6 @@ from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.client.torch.memory import TorchMemory
 from jupyter_gpushare.errors import DoesNotFit
 from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.wire import messages as m
-from jupyter_gpushare.wire.client import Client
 
 MIB = 1 << 20
 CAPACITY = 192 * MIB
@@ -163,43 +161,3 @@ def test_a_training_that_outgrows_the_device_continues_and_is_told_once(
     (told,) = notices
     assert told.startswith("this notebook needs 256")
     assert "the device has 192" in told
-
-
-@pytest.mark.system
-def test_a_training_that_outgrew_the_device_waits_for_others_and_continues(
-    session: Session, iterate: Callable[[], None], settings: Settings
-) -> None:
-    buffers = untouched(4)
-    for _ in range(10):
-        iterate()
-    waited: list[str] = []
-    with Client.connect(settings, "other") as other:
-        other.ask(m.Open("other", "other", "host", demand=m.Demand(MIB, MIB, measured=True)))
-        other.send(m.Request(1))
-
-        def on_wait(wait: m.Wait) -> None:
-            """The other session has its turn and ends it; when it is in the way of ours, it is
-            paged out."""
-            if waited:
-                return
-            if has_grant(other):
-                other.send(m.Finish(1))
-            elif session.take_notices():
-                waited.append(wait.reason)
-                other.close()
-
-        session.on_wait = on_wait
-        for buffer in buffers:
-            buffer.fill_(1)
-        until(lambda: bool(waited), iterate)
-    before = session.iterations
-    for _ in range(10):
-        iterate()
-    assert session.iterations >= before + 9
-
-
-def has_grant(client: Client) -> bool:
-    while client.has_news():
-        if isinstance(client.receive(), m.Grant):
-            return True
-    return False

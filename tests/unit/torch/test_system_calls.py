@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,13 +40,11 @@ def content(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def read_into(buffer: torch.Tensor, content: Path) -> Iterator[Callable[[], None]]:
-    """A thread reads the file into the tensor again and again, and no read fails. Yield a function
-    that waits for the end of a read."""
-    over, troubles, reads = threading.Event(), [], 0
+def read_into(buffer: torch.Tensor, content: Path) -> Iterator[None]:
+    """A thread reads the file into the tensor again and again, and no read fails."""
+    over, troubles = threading.Event(), []
 
     def read() -> None:
-        nonlocal reads
         with content.open("rb", buffering=0) as file:
             while not over.is_set():
                 try:
@@ -54,36 +52,15 @@ def read_into(buffer: torch.Tensor, content: Path) -> Iterator[Callable[[], None
                     assert file.readinto(memoryview(buffer.numpy())) == BUFFER
                 except (OSError, AssertionError) as error:
                     troubles.append(error)
-                reads += 1
-
-    def wait() -> None:
-        seen = reads
-        while reads == seen and thread.is_alive():
-            over.wait(0.001)
 
     thread = threading.Thread(target=read)
     thread.start()
     try:
-        yield wait
+        yield
     finally:
         over.set()
         thread.join()
     assert not troubles, troubles
-
-
-@pytest.mark.system
-def test_a_thread_reads_a_file_into_a_tensor(memory: TorchMemory, content: Path) -> None:
-    model = torch.ones(64 * MIB // 4)
-    buffer = torch.empty(BUFFER, dtype=torch.uint8)
-    view = memoryview(buffer.numpy())
-    with read_into(buffer, content) as wait:
-        for _ in range(5):
-            size, reason = memory.page_out(str(BUILD))
-            assert (size > 0, reason) == (True, "")
-            wait()
-            assert memory.page_in() == ""
-    assert view == content.read_bytes()
-    assert model.sum() == model.numel()
 
 
 @pytest.mark.system

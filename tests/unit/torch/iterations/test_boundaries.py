@@ -174,17 +174,6 @@ def test_a_module_that_steps_inside_its_forward_is_one_iteration(boundaries, tur
 # --- inference ------------------------------------------------------------------------------------
 
 
-@pytest.mark.system
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_each_outermost_forward_without_gradients_is_an_iteration(shared, mode):
-    def predict():
-        model = mlp()
-        with mode():
-            return [model(batch()[0]).sum().item() for _ in range(CYCLES)], states(model)
-
-    assert shared(predict) == CYCLES
-
-
 @pytest.mark.parametrize("order", ["zfbs", "fbsz"])
 @pytest.mark.parametrize(("width", "rows"), [(16, 512), (2048, 4)])
 def test_evaluation_between_epochs_is_made_of_iterations(boundaries, turns, order, width, rows):
