@@ -54,12 +54,6 @@ class Squeezed:
             yield
 
     @contextmanager
-    def as_it_is(self) -> Iterator[None]:
-        self.memory.want_squeeze("off")
-        with self._noticed():
-            yield
-
-    @contextmanager
     def _noticed(self) -> Iterator[None]:
         self.boundaries = Boundaries(Turns(), self.memory)
         self.boundaries.install()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,20 +50,6 @@ def needed(memory: TorchMemory, kind: str, steps: int = 6) -> list[int]:
         train(model, batch, 1, optimizer)
         needs += [one.ephemeral for one in list(memory.estimator.recent)[-1:]]
     return needs[1:]
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("kind", ["cnn", "mlp"])
-@pytest.mark.parametrize("part", [pytest.param(0.8, marks=pytest.mark.thorough), 0.6, 0.4])
-def test_an_iteration_takes_no_more_than_its_size(
-    kind: str, part: float, squeezed: Squeezed, tmp_path: Path
-) -> None:
-    plain = Squeezed(tmp_path)
-    with plain.as_it_is():
-        full = max(needed(plain.memory, kind))
-    with squeezed.to(size := int(part * full)):
-        needs = needed(squeezed.memory, kind)
-    assert max(needs[-3:]) <= size
 
 
 @pytest.mark.system
@@ -296,28 +281,10 @@ def test_a_training_leaves_nothing_behind(squeezed: Squeezed) -> None:
     assert squeezed.memory.live() == before
 
 
-def alone_and_by_turns(squeezed: Squeezed, *steps: Callable[[], None]) -> tuple[int, int]:
-    """Return the peaks at the floor: the largest of each kind of iteration alone, and of all by
-    turns."""
-
-    def peak(order: list[Callable[[], None]]) -> int:
-        for step in order:
-            step()
-        return max(one.ephemeral for one in list(squeezed.memory.estimator.recent)[-4:])
-
-    with squeezed.to(1, pace=0):
-        alone = max(peak([step] * 6) for step in steps)
-        by_turns = peak([*steps] * 5)
-    return alone, by_turns
-
-
-def steps_of(*layers: torch.nn.Module, batch: int, width: int) -> Callable[[], None]:
+def steps_of(*layers: torch.nn.Module, batch: int, width: int) -> Callable[[], Any]:
     model = torch.nn.Sequential(*layers)
-    return step_of(model, with_gradients(model), torch.randn(batch, width))
-
-
-def step_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> Any:
-    return partial(train, model, (x, None), 1, optimizer, mean_square, set_to_none=False)
+    batches, optimizer = (torch.randn(batch, width), None), with_gradients(model)
+    return partial(train, model, batches, 1, optimizer, mean_square, set_to_none=False)
 
 
 @pytest.mark.system
@@ -329,17 +296,15 @@ def test_iterations_of_two_kinds_by_turns_need_no_more_than_the_larger_one(
     small = steps_of(linear(8, 1024), act(), linear(1024, 1024), act(), batch=1024, width=8)
     layers = [layer for _ in range(6) for layer in (linear(512, 512), act())]
     large = steps_of(*layers, batch=2048, width=512)
-    alone, by_turns = alone_and_by_turns(squeezed, small, large)
-    assert by_turns <= 1.05 * alone
 
+    def peak(*order: Callable[[], None]) -> int:
+        for step in order:
+            step()
+        return max(one.ephemeral for one in list(squeezed.memory.estimator.recent)[-4:])
 
-@pytest.mark.system
-def test_batches_of_other_sizes_are_of_one_kind(squeezed: Squeezed) -> None:
-    model = torch.nn.Sequential(*[torch.nn.Linear(256, 256), torch.nn.Tanh()] * 6)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    steps = [step_of(model, optimizer, torch.randn(batch, 256)) for batch in (1024, 2048, 4096)]
-    alone, by_turns = alone_and_by_turns(squeezed, *steps)
-    assert by_turns <= 1.05 * alone
+    with squeezed.to(1, pace=0):
+        alone = max(peak(*[step] * 6) for step in (small, large))
+        assert peak(*[small, large] * 5) <= 1.05 * alone
 
 
 SMALL, LARGE = (100, 200, 50), (100, 300)

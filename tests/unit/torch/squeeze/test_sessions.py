@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.settings import Settings, as_environment
 
 from ....conftest import end_broker
-from ....programs.networks import Residual, cnn, images, mlp, train, vectors
+from ....programs.networks import Residual, cnn, images, train
 from .conftest import is_same, run
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -52,26 +51,6 @@ with gpushare.session(name="squeezed") as session:
     print(json.dumps([losses, squeeze.granted, squeeze.tier.written + squeeze.cache.dropped,
                       demand.persistent_bytes, demand.ephemeral_bytes, least,
                       [option.bytes for option in demand.options]]))
-"""
-
-
-UNTIL_SQUEEZED = """
-import sys
-sys.path.insert(0, {root!r})
-import jupyter_gpushare as gpushare
-from tests.programs.networks import SGD, images, train
-from tests.unit.torch.squeeze.test_sessions import model_of
-model, batch = model_of(), images(32)
-optimizer = SGD(model.parameters(), lr=0.1)
-with gpushare.session(name="first") as session:
-    squeeze = session.memory.squeeze
-    squeeze.tier.pace = 0.0  # a slowdown that the session bears for others, on any machine
-    train(model, batch, 4, optimizer)
-    print(session.memory.demand().measured, len(session.memory.demand().options), flush=True)
-    while not squeeze.granted:
-        train(model, batch, 1, optimizer)
-    train(model, batch, 4, optimizer)
-    print(squeeze.granted, squeeze.tier.written, flush=True)
 """
 
 
@@ -117,35 +96,6 @@ def test_what_does_not_fit_the_device_is_squeezed_and_trains_the_same(settings: 
     assert squeezed.granted in squeezed.options
     assert squeezed.least <= squeezed.granted <= capacity - plenty.persistent
     assert squeezed.ephemeral == squeezed.options[0]
-
-
-@pytest.mark.system
-@pytest.mark.unsqueezed("when it is learned how far iterations can be squeezed")
-def test_a_session_learns_how_far_it_can_be_squeezed_once_another_finds_no_room(
-    settings: Settings,
-) -> None:
-    alone = Ended(settings)
-    needed = alone.persistent + alone.ephemeral
-    socket = str(Path(settings.socket).with_name("small.sock"))
-    small = msgspec.structs.replace(settings, socket=socket, host_capacity_bytes=needed + 8 * MIB)
-    kept = torch.zeros(8 * MIB + alone.ephemeral // 2, dtype=torch.uint8)
-    words = [sys.executable, "-c", UNTIL_SQUEEZED.format(root=str(ROOT))]
-    environment = {**os.environ, **as_environment(small)}
-    first = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True)
-    assert first.stdout is not None
-    try:
-        assert first.stdout.readline() == "True 0\n"
-        with shared(small):
-            while not select.select([first.stdout], [], [], 0)[0]:
-                train(mlp(), vectors(), 1)
-        granted, written = map(int, first.stdout.readline().split())
-        assert 0 < granted < alone.ephemeral
-        assert written > 0
-        assert kept.nbytes > 0
-    finally:
-        first.kill()
-        first.communicate()
-        end_broker(small)
 
 
 def test_a_session_squeezes_to_a_size(settings: Settings) -> None:
