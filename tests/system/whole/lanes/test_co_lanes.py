@@ -17,12 +17,15 @@ from ....co_lanes import CHUNK, EPHEMERAL, Watch, begun, capacity
 from ....polling import until
 from ....programs.cells import BODIES, LARGE, program
 from ....snapshots import is_valid
+from ...faults.conftest import alone
 from ...faults.scene import Alone, Party, lane_memories, results, trainer
 from ..conftest import last_json, results_alone
 
 if TYPE_CHECKING:
     from ...faults.scene import Nursery
     from ..conftest import Notebook
+
+__all__ = ["alone"]  # a fixture
 
 
 @pytest.fixture(params=[2])
@@ -53,13 +56,6 @@ def train(shared: Settings, nursery: Nursery) -> Iterator[Callable[[str], Party]
     yield train
     for party in started:
         party.end()
-
-
-@pytest.fixture
-def alone(nursery: Nursery) -> Iterator[Alone]:
-    alone = Alone(nursery)
-    yield alone
-    alone.close()
 
 
 @pytest.fixture

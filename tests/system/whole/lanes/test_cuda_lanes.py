@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.wire.snapshot import SessionView
 
-from ....polling import until
 from ...faults.scene import open_memory
 
 if TYPE_CHECKING:
@@ -129,34 +127,6 @@ def test_sessions_have_the_same_chunks_in_turn_and_the_broker_keeps_them(
     assert len(chunks_of(first.pid)) == len(chunks_of(second.pid)) == 4 + 1
 
 
-@pytest.mark.system
-def test_the_larger_one_s_chunks_are_added_and_given_back_when_it_leaves(
-    notebook: Callable[..., Notebook], broker_pid: int
-) -> None:
-    small, large = notebook("ada"), notebook("bob", CHUNK, 10 * CHUNK)
-    small.runs("iterate(3); session.leave()")
-    train_together(small, large)
-    assert len(chunks_of(small.pid) & chunks_of(large.pid)) == 10
-    large.close()
-    until(lambda: len(chunks_of(broker_pid)) == 4)
-    small.runs("iterate(3); session.leave()")
-    assert small.is_well()
-    assert len(chunks_of(small.pid)) == 4 + 1
-
-
-@pytest.mark.system
-def test_an_idle_session_releases_chunks_of_a_lane_that_shrinks(
-    notebook: Callable[..., Notebook], broker_pid: int
-) -> None:
-    idle, large = notebook("ada"), notebook("bob", CHUNK, 10 * CHUNK)
-    train_together(idle, large)
-    idle.runs("session.cell_ends()")
-    large.close()
-    until(lambda: len(chunks_of(idle.pid)) == 4 + 1)
-    idle.runs("session.cell_begins(); iterate(2); session.leave(); session.cell_ends()")
-    assert idle.is_well()
-
-
 def test_survivors_of_a_turn_are_their_owner_s_alone(notebook: Callable[..., Notebook]) -> None:
     keeper, other = notebook("ada"), notebook("bob")
     keeper.runs("iterate(1); session.leave()")
@@ -170,19 +140,3 @@ def test_survivors_of_a_turn_are_their_owner_s_alone(notebook: Callable[..., Not
     train_together(keeper, other)
     assert keeper.is_well()
     assert len(chunks_of(keeper.pid) - chunks_of(other.pid)) == 1
-
-
-@pytest.mark.system
-def test_an_idle_session_is_paged_out_for_others_and_comes_back_before_its_cell(
-    notebook: Callable[..., Notebook], sessions: Callable[[], dict[str, SessionView]]
-) -> None:
-    idle, other = notebook("ada", 20 * CHUNK), notebook("bob", 16 * CHUNK)
-    idle.runs("session.cell_begins(); iterate(2); session.leave(); session.cell_ends()")
-    other.runs("session.cell_begins(); iterate(1); session.leave(); iterate(1); session.leave()")
-    assert sessions()["ada"].state == "paged_out"
-    assert sessions()["ada"].paged_out_bytes == 20 * CHUNK
-    until(lambda: chunks_of(idle.pid) <= chunks_of(other.pid))  # only the lane's, if any
-    other.runs("session.cell_ends()")
-    idle.runs("session.cell_begins(); iterate(2); session.leave(); session.cell_ends()")
-    assert idle.is_well()
-    assert sessions()["bob"].state == "paged_out"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,14 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.wire import messages as m
-from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import LaneView, SessionView
 
-from ....polling import next_of
 from ....programs.cells import LARGE, MODEL, RESULT
-from ..conftest import last_json, memory_of_lanes, results_alone
+from ..conftest import last_json, results_alone
 
 if TYPE_CHECKING:
     from ..conftest import Notebook
@@ -88,59 +83,6 @@ def test_a_lane_is_as_large_as_its_notebook_needs_it_while_it_trains(
     assert short_again == short < medium < tall == still_tall
     assert tall >= 4096 * 512 * 4, "one activation"
     assert [result(ours)] == alone(cells)
-
-
-def test_a_lane_leaves_nothing_in_memory_when_its_last_notebook_leaves(
-    ours: Notebook,
-    scribbler: Scribbler,
-    lane_bytes: Callable[[], list[int]],
-    in_memory: Callable[[], list[int]],
-    memory_follows: Callable[[], None],
-) -> None:
-    ours.run(MEDIUM)
-    assert sum(in_memory()) > MIB
-    ours.run("%gpushare off")
-    scribbler.take_turns()
-    assert lane_bytes() == [mmap.PAGESIZE]  # the neighbour's one byte
-    memory_follows()
-    scribbler.close()
-    while in_memory():
-        pass
-
-
-def test_an_idle_notebook_releases_memory_that_was_left_to_a_session_without_its_connection(
-    ours: Notebook,
-    settings: Settings,
-    scribbler: Scribbler,
-    sessions: Callable[[], dict[str, SessionView]],
-    memory_follows: Callable[[], None],
-) -> None:
-    """The others have other memory, so without that the lane would be in memory twice, until the
-    notebook trains again."""
-    ours.run(LARGE + MODEL + MEDIUM)
-    memory_follows()
-    pid = sessions()["ours"].pid
-    before = _files_of_lanes(pid)
-    with Client.connect(settings, "tests") as lost:
-        lost.ask(
-            m.Open(id="lost", name="lost", device="host", demand=m.Demand(0, 1, measured=True))
-        )
-        lost.send(m.Request(1))
-        next_of(lost, m.Grant)
-        assert before == _files_of_lanes(pid)
-    scribbler.take_turns()
-    memory_follows()
-    assert _files_of_lanes(pid) == []
-    ours.run(MEDIUM)
-    assert _files_of_lanes(pid) not in ([], before)
-    assert [result(ours)] == alone([MEDIUM, MEDIUM])
-
-
-def _files_of_lanes(pid: int) -> list[int]:
-    """Return the numbers of the files of lanes that a process has open or maps."""
-    maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    mapped = {int(line.split()[4]) for line in maps if "memfd:gpushare-lane" in line}
-    return sorted(mapped.union(memory_of_lanes(pid)))
 
 
 def test_an_iteration_that_overflows_a_lane_computes_elsewhere_and_the_next_turn_has_a_larger_lane(
