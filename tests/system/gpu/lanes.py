@@ -5,15 +5,18 @@ It does with PyTorch what a session does, by way of the class that sessions have
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import json
 import sys
 import threading
 import traceback
+from pathlib import Path
 from typing import Any
 
 import torch
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+from segments import library
 
 from jupyter_gpushare import _core
 from jupyter_gpushare.client.torch.lanes.cuda_lane import PooledLane, why_not
@@ -28,16 +31,6 @@ CUDA = torch.device("cuda", 0)
 
 class Skip(Exception):
     """The reason why a case cannot run here."""
-
-
-library = ctypes.CDLL(_core.__file__)
-library.gpushare_cuda_allocate.restype = ctypes.c_void_p
-library.gpushare_cuda_allocate.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
-library.gpushare_cuda_free.restype = None
-library.gpushare_cuda_free.argtypes = [
-    *(ctypes.c_void_p, ctypes.c_size_t),
-    *(ctypes.c_int, ctypes.c_void_p),
-]
 
 
 class OpenLane(PooledLane):
