@@ -52,6 +52,9 @@ class Memory(Protocol):
     def how_squeezed(self) -> str:
         """One sentence for people about what squeezing has done."""
 
+    def forget(self) -> None:
+        """Make locks again in a forked child."""
+
     def begin(self) -> None:
         """An iteration begins, in this thread."""
 
@@ -133,6 +136,8 @@ class WholeProcess:
     how_squeezed = "this begins once PyTorch trains on the device `host`"
     has_news = False
     is_torn = False
+
+    def forget(self) -> None: ...
 
     def begin(self) -> None: ...
 

@@ -424,6 +424,7 @@ class Session:
         Locks are made again, since a thread that no longer exists may have held them.
         """
         self.entering = threading.RLock()
+        self.memory.forget()
         self.inside = False
         self._link.forget()
         self._turn.forget()

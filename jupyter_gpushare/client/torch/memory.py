@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,7 @@ class TorchMemory:
         sees; then `capacity` is that of the smallest, and there are no lanes. `page_directory`
         returns where squeezed iterations write to, within the `quotas`, and `tell` gets sentences
         for the user."""
+        self.forget()
         self._counter = counter_of(device, devices)
         self.lane, self._pager = _lane_and_pager(
             self._counter, device, capacity, devices, page_directory
@@ -74,6 +76,14 @@ class TorchMemory:
         self._first_peak = 0  # bytes, of the first iteration, which no demand takes into account
         self._learns_first = True  # how far iterations can be squeezed, before the demand is said
 
+    def forget(self) -> None:
+        """Make the lock again in a forked child, since a thread that is gone may have had it.
+
+        Iterations begin and end in the lane under it, and messages change the lane under it: the
+        keeper, or the end of a cell, takes these while another thread begins an iteration.
+        """
+        self._changes = threading.RLock()
+
     def begin(self) -> None:
         """Begin an iteration in this thread; do nothing if one has begun."""
         if not self._inside:
@@ -85,10 +95,11 @@ class TorchMemory:
             self._between = live if self.estimator.begins_anew else peak
             if self.lane.is_open:  # then all that this process has outside of the lane persists
                 self._between = max(self._between, self._counter.kept())
-            if self.estimator.recent:
-                self.lane.enter(self.estimator.needed)
-            else:
-                self.lane.stay_out()
+            with self._changes:
+                if self.estimator.recent:
+                    self.lane.enter(self.estimator.needed)
+                else:
+                    self.lane.stay_out()
 
     def end(self) -> None:
         """End the iteration; do nothing if none has begun."""
@@ -102,7 +113,8 @@ class TorchMemory:
         if not self.estimator.first_is_over:
             self._counter.adopt()  # earlier gradients, which Python reaches since a step
         was_in_lane = self.lane.inside
-        footprint, did_fit = self.lane.leave()
+        with self._changes:
+            footprint, did_fit = self.lane.leave()
         live, peak = self._counter.take_peak()
         if was_in_lane:  # memory outside of the lane is not the iteration's
             live = max(live, self._counter.kept())
@@ -213,11 +225,13 @@ class TorchMemory:
         """Set the lane of the next iterations; None and 0 if there is none. Return an empty string,
         or why they run without the lane."""
         self._capacity = capacity
-        return self.lane.use(memory, size, capacity, self.estimator.needed)
+        with self._changes:
+            return self.lane.use(memory, size, capacity, self.estimator.needed)
 
     def trim_lane(self, number: int, size: int) -> None:
         """Release the part above `size` bytes of the memory with that number."""
-        self.lane.trim(number, size)
+        with self._changes:
+            self.lane.trim(number, size)
 
     def curve(self) -> Curve | None:
         return self.lane.curve()

@@ -201,6 +201,41 @@ def test_a_lane_is_released_whole_unless_an_iteration_or_a_survivor_is_in_it():
     assert mapped == ["lane1"] * 4 + ["none"] * 2 + ["lane2"]
 
 
+A_LANE_THAT_CHANGES_AS_AN_ITERATION_BEGINS = """
+import sys, threading
+
+def changes(half, change, *arguments):
+    def stop(frame, event, argument):
+        if frame.f_code.co_name == half:
+            half_done.set()
+            begun.wait(1)  # the iteration begins meanwhile, or waits for the change
+
+    sys.settrace(stop)
+    change(*arguments)
+
+memory.use_lane(lanes[0], 8 * MIB, 256 * MIB)
+grows = "_open_window", memory.use_lane, lanes[0], 64 * MIB, 256 * MIB
+for change in (grows, ("survivors", memory.trim_lane, 1, 0)):
+    for _ in range(3):
+        memory.begin()
+        memory.end()
+    half_done, begun = threading.Event(), threading.Event()
+    other = threading.Thread(target=changes, args=change)
+    other.start()
+    half_done.wait()
+    memory.begin()
+    begun.set()
+    other.join()
+    print(memory.lane.inside, memory.lane.is_open)
+    memory.end()
+"""
+
+
+def test_a_lane_changes_before_an_iteration_begins_or_not_at_all():
+    said = alone(WITH_LANES + A_LANE_THAT_CHANGES_AS_AN_ITERATION_BEGINS)
+    assert said == ["True", "True", "False", "False"]
+
+
 LEARNING = """
 import psutil, torch
 from jupyter_gpushare.client.torch.memory import TorchMemory

@@ -330,9 +330,10 @@ class PooledLane:
 
     def _living(self) -> list[tuple[int, int]]:
         """Return addresses and sizes of what is alive in the pool, without a walk if nothing is."""
-        if self._pool is None or not pools.is_alive(self._index, self._pool):
+        pool = self._pool  # a message that another thread takes may end its use
+        if pool is None or not pools.is_alive(self._index, pool):
             return []
-        return living(pools.segments(self._pool))
+        return living(pools.segments(pool))
 
     def _retire(self) -> None:
         """End the use of the pool. Only those of its segments stay that have live blocks, until
