@@ -48,6 +48,7 @@ class _Sharing:
             return
         from ..torch.iterations.boundaries import Boundaries
         from ..torch.memory import TorchMemory
+        from ..torch.unpublished import NOTICING, lacks
 
         session = self.session
         session.memory = memory = TorchMemory(
@@ -60,6 +61,8 @@ class _Sharing:
         )
         memory.want_squeeze(session.squeeze)
         memory.leave_room(session.room)
+        if lacks(NOTICING):
+            return  # `memory.how` says so
         self._boundaries = Boundaries(self.session, memory)
         session.close_if_idle = self._boundaries.close_if_idle
         self._notice()

@@ -14,7 +14,7 @@ import torch
 from ..._core import stacks
 from .patches import Patches
 
-_RUNS = torch.autograd.graph._engine_run_backward.__code__
+_RUNS: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
 
 
 class Backwards:
@@ -62,4 +62,5 @@ class Backwards:
 
 def _threads_inside() -> set[int]:
     """Return the threads with that function on their stack."""
-    return {thread for thread, codes in stacks().items() if any(code is _RUNS for code in codes)}
+    runs = _RUNS.__code__
+    return {thread for thread, codes in stacks().items() if any(code is runs for code in codes)}

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from ..session.memory import HeldBytes
+from . import unpublished
 from .backwards import Backwards
 from .squeeze.recompute.entries import Handle, Plain
-from .storages.tensors import storage_of
+from .storages.tensors import storage_of, without_subclasses
 
 LEAST = 1 << 20  # bytes; less is not worth a sentence
 DEPTH = 3  # of lists and dictionaries in each other
@@ -23,11 +24,13 @@ SavedTensor: Any = getattr(torch._C._autograd, "SavedTensor", ())
 def held_by(variables: Mapping[str, Any]) -> list[HeldBytes]:
     """Return what the variables hold, each part once and with all names that reach it: it is free
     when none of them does. Nothing if another thread runs a backward; none may begin one
-    meanwhile."""
+    meanwhile. Nothing either where PyTorch has no names with which to find out."""
+    if unpublished.lacks(unpublished.LISTING):
+        return []
     backwards = Backwards()
     backwards.watch()
     try:
-        with backwards.kept_out() as may_read, torch._C.DisableTorchFunctionSubclass():
+        with backwards.kept_out() as may_read, without_subclasses():
             return list(_held_by(variables)) if may_read else []  # no user code runs
     finally:
         backwards.unwatch()

@@ -61,7 +61,7 @@ class TorchMemory:
         self.estimator = Estimator()
         self.squeeze = _squeeze(self._counter, page_directory, tell, quotas)
         self.has_news = False  # the demand is known now, or is larger than reported
-        self.how = self._counter.how
+        self.how = self._counter.how + unpublished.without()
         self.seconds_to_move = self.lane.seconds_to_move
         self.live = self._counter.live  # bytes in use now
         self.of_thread = self._counter.of_thread  # bytes, those of this thread alone
@@ -294,7 +294,7 @@ def _squeeze(
 ) -> Squeeze | NoSqueeze:
     if not isinstance(counter, CountedStorages):
         return NoSqueeze(ELSEWHERE)
-    if reason := unpublished.lacks():
+    if reason := unpublished.lacks(unpublished.SQUEEZING):
         return NoSqueeze(reason)
     try:
         from .squeeze.squeeze import Squeeze

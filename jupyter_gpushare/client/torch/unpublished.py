@@ -1,16 +1,40 @@
-"""The unpublished names of PyTorch that squeezing uses. They are looked up once, when sharing
-begins: a missing name is told in words, and not met in a forward of the user."""
+"""The unpublished names of PyTorch that sharing uses. They are looked up once, when sharing begins:
+what needs a missing name steps aside and says so, and no code of the user meets it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 # Names that begin with `tensor`, `storage`, `operation` or `module` are attributes of such objects.
-NAMES = (
-    "torch._C.DisableTorchFunction",
+NOTICING = (
+    "module._compiled_call_impl",
+    "module._forward_hooks",
+    "module._forward_hooks_always_called",
+    "module._modules",
+)
+LISTING = (
     "torch._C.DisableTorchFunctionSubclass",
+    "torch._C._autograd.SavedTensor",
+    "torch.autograd._engine_run_backward",
+    "torch.autograd.graph._engine_run_backward.__code__",
+)
+LANES_OF_GPUS = (  # no published function routes the allocations of all threads
+    "torch._C.DisableTorchFunctionSubclass",
+    "torch._C._cuda_beginAllocateToPool",
+    "torch._C._cuda_checkPoolLiveAllocations",
+    "torch._C._cuda_customAllocator",
+    "torch._C._cuda_endAllocateToPool",
+    "torch._C._cuda_releasePool",
+    "torch.UntypedStorage._share_cuda_",
+    "storage._cdata",
+)
+SETTINGS_OF_GPUS = ("torch.cuda.memory._snapshot",)
+SQUEEZING = (
+    *LISTING,
+    "torch._C.DisableTorchFunction",
     "torch._C._DisableTorchDispatch",
     "torch._C._get_dispatch_stack_at",
     "torch._C._get_function_stack_at",
@@ -20,7 +44,6 @@ NAMES = (
     "torch._C._len_torch_function_stack",
     "torch._C._set_mkldnn_enabled",
     "torch._C._storage_Use_Count",
-    "torch._C._autograd.SavedTensor",
     "torch._C._autograd._enable_record_function",
     "torch._C._autograd._pop_saved_tensors_default_hooks",
     "torch._C._autograd._profiler_enabled",
@@ -29,11 +52,9 @@ NAMES = (
     "torch._C._autograd._top_saved_tensors_default_hooks",
     "torch._C._functorch.is_functorch_wrapped_tensor",
     "torch._C._functorch.peek_interpreter_stack",
-    "torch.autograd._engine_run_backward",
     "torch.autograd.forward_ad._current_level",
     "torch.autograd.forward_ad.enter_dual_level",
     "torch.autograd.function.FunctionCtx.save_for_backward",
-    "torch.autograd.graph._engine_run_backward.__code__",
     "torch.autograd.graph.disable_saved_tensors_hooks",
     "torch.fx._symbolic_trace._is_fx_tracing_flag",
     "module._compiled_call_impl",
@@ -48,9 +69,20 @@ NAMES = (
     "tensor._is_zerotensor",
     "tensor._version",
 )
+ALL = {*NOTICING, *SQUEEZING, *LANES_OF_GPUS, *SETTINGS_OF_GPUS}
+STEPS_ASIDE = (
+    (NOTICING, "only loops over `jupyter_gpushare.iterations` take turns"),
+    (LISTING, "`%gpushare tidy` lists no variables"),
+)
 
 
-def lacks() -> str:
+def without() -> str:
+    """Return an empty string, or the end of a sentence: what steps aside, and why."""
+    found = ((does, lacks(names)) for names, does in STEPS_ASIDE)
+    return "".join(f", and {does}: {reason}" for does, reason in found if reason)
+
+
+def lacks(names: Iterable[str]) -> str:
     """Return an empty string, or which of the names this version of PyTorch does not have."""
     tensor = torch.empty(0)
     roots = {
@@ -60,7 +92,7 @@ def lacks() -> str:
         "operation": torch.ops.aten.relu.default,
         "module": torch.nn.Identity(),
     }
-    missing = [name for name in NAMES if not _has(roots, name)]
+    missing = [name for name in names if not _has(roots, name)]
     return f"PyTorch {torch.__version__} has no {', '.join(missing)}" if missing else ""
 
 

@@ -95,7 +95,7 @@ def bytes_of(size: int) -> torch.Tensor:
     return torch.empty(size, dtype=torch.uint8)
 
 
-def alone(code: str, *arguments: int) -> list[str]:
+def alone(code: str, *arguments: int | str) -> list[str]:
     """Run code in a process of its own, where nothing was installed before; its output."""
     words = [sys.executable, "-X", "faulthandler", "-c", code, *map(str, arguments)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)

@@ -12,7 +12,7 @@ from .... import _core
 from ....devices.cuda_context import CudaContext
 from ..lanes.cuda_lane import private_bytes
 from ..storages.peaks import peaks_of
-from ..storages.tensors import storage_of, tensors
+from ..storages.tensors import storage_of, tensors, without_subclasses
 
 ODD_BYTES = 100_003  # a size that no other code allocates
 TRIES = 8  # of the self-test, since another thread may allocate during one
@@ -272,7 +272,7 @@ def adopt_storages() -> None:
     import torch
 
     adopt = _core.AllocationCounter.adopt
-    with torch._C.DisableTorchFunctionSubclass():
+    with without_subclasses():
         for tensor in tensors(torch.Tensor):
             storage = storage_of(tensor)
             if storage is not None and storage.device.type == "cpu":  # PyTorch's own memory

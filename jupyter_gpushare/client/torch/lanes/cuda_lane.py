@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .... import _core
+from .. import unpublished
 from ..storages import exports, outgoing, pools
 from ..storages.peaks import peaks_of
 from .apart import Apart
@@ -33,13 +34,6 @@ LEAST_SEED = 20 << 20  # bytes; for a smaller request PyTorch makes a segment of
 TIDY = 8  # times to empty the cache after an iteration outside; live blocks pin segments
 INACTIVE = "inactive"  # the caching allocator's state of a free block
 OLDEST = (2, 11)  # version of PyTorch; tests/system/cuda has run it and newer ones, and none before
-NEEDED = (  # private functions of PyTorch; no public one routes all threads
-    "_cuda_beginAllocateToPool",
-    "_cuda_endAllocateToPool",
-    "_cuda_releasePool",
-    "_cuda_checkPoolLiveAllocations",
-    "_cuda_customAllocator",
-)
 
 
 def why_not() -> str:
@@ -52,8 +46,7 @@ def why_not() -> str:
         return "PyTorch finds no GPU"
     if torch.cuda.get_allocator_backend() != "native":
         return "PyTorch's own caching allocator is not in use"
-    missing = [name for name in NEEDED if not hasattr(torch._C, name)]
-    return f"this build of PyTorch has no {missing[0]}" if missing else ""
+    return unpublished.lacks(unpublished.LANES_OF_GPUS + unpublished.SETTINGS_OF_GPUS)
 
 
 class PooledLane:
@@ -346,6 +339,8 @@ class PooledLane:
 
 def why_not_paged() -> str:
     """Return an empty string if PyTorch's segments can be paged out; else the reason."""
+    if reason := unpublished.lacks(unpublished.SETTINGS_OF_GPUS):
+        return reason
     if allocator_settings().get("expandable_segments"):
         return "PyTorch's expandable segments are on, and they are no memory that can be moved"
     return ""

@@ -59,9 +59,10 @@ class Peaks:
         self._reset(device)
 
     def _is_ours(self, device: Any) -> bool:
-        from torch.cuda._utils import _get_device_index
+        import torch
 
-        return bool(_get_device_index(device, optional=True) == self._index)
+        index = device if isinstance(device, int | None) else torch.device(device).index
+        return bool((torch.cuda.current_device() if index is None else index) == self._index)
 
 
 @functools.cache

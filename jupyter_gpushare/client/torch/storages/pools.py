@@ -13,7 +13,7 @@ import torch
 
 from .... import _core
 from . import exports
-from .tensors import storage_of, tensors
+from .tensors import storage_of, tensors, without_subclasses
 
 
 def new(index: int, *allocator: Any) -> Any:
@@ -84,7 +84,7 @@ def move_storages(
     an iteration has made is mostly young: a look at all objects takes tens of milliseconds.
     """
     moved: set[int] = set()  # one may come to the address of another that has moved
-    with torch._C.DisableTorchFunctionSubclass():
+    with without_subclasses():
         for generation in (0, 1, None):
             found = {
                 storage._cdata: storage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from .... import _core
@@ -15,6 +16,15 @@ def tensors(kind: type, generation: int | None = None) -> list[Any]:
     read `grad`: another thread's backward writes it without the GIL, and the process would crash.
     """
     return _core.living_objects(kind, generation)
+
+
+def without_subclasses() -> AbstractContextManager[object]:
+    """A block in which tensors are read without code of their subclasses, if PyTorch can do so."""
+    import torch
+
+    found: Any = getattr(torch._C, "DisableTorchFunctionSubclass", nullcontext)
+    block: AbstractContextManager[object] = found()
+    return block
 
 
 def storage_of(tensor: Any) -> Any:
@@ -59,7 +69,7 @@ def lent_blocks() -> list[tuple[int, int]]:
     """
     import torch
 
-    with torch._C.DisableTorchFunctionSubclass():
+    with without_subclasses():
         return [block for tensor in tensors(torch.Tensor) if (block := _lent_block(tensor))]
 
 

@@ -1,28 +1,23 @@
-"""What squeezing uses of PyTorch that is not published is looked for before it is used."""
+"""Sharing looks for what it uses of PyTorch that is not published, before it is used."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-import torch
 
 from jupyter_gpushare.client.torch import unpublished
-from jupyter_gpushare.client.torch.memory import TorchMemory
+from jupyter_gpushare.client.torch.unpublished import LISTING, NOTICING, SQUEEZING
 
-from ....programs.networks import mlp, train, vectors
+from ....programs.graphs import Overwriting
+from ....programs.networks import Of, mlp, train, vectors
+from ..conftest import alone
 from .conftest import Squeezed
 
-ROOM = Path(unpublished.__file__).parent
-FILES = [
-    *ROOM.glob("squeeze/**/*.py"),
-    ROOM / "storages" / "exports.py",
-    ROOM / "storages" / "tensors.py",
-    ROOM / "holdings.py",
-    ROOM / "backwards.py",
-]
+OTHERS = [*NOTICING, *(n for n in SQUEEZING[len(LISTING) :] if not n.startswith("operation."))]
+FILES = Path(unpublished.__file__).parent.rglob("*.py")
 OWN = {"_replace", "_getframe"}  # of Python
 # Operations of aten; and what is wrapped only where it is there, or is a module.
 ELSEWHERE = {"_softmax", "_log_softmax", "_to_copy", "_kind", "_C", "_autograd", "_functorch"}
@@ -38,42 +33,57 @@ def used(path: Path) -> Iterator[str]:
 
 
 def test_all_that_is_used_is_looked_for() -> None:
-    known = {part for name in unpublished.NAMES for part in name.split(".")}
+    known = {part for name in unpublished.ALL for part in name.split(".")}
     missing = {name for path in FILES for name in used(path)} - known - OWN - ELSEWHERE
     assert not missing
-    assert unpublished.lacks() == ""
+    assert unpublished.lacks(SQUEEZING) == unpublished.without() == ""
 
 
-@pytest.mark.parametrize("name", ["_storage_Use_Count", "_len_torch_dispatch_stack"])
-def test_a_version_without_one_of_them_squeezes_nothing_and_says_so(
-    name: str, monkeypatch: pytest.MonkeyPatch
+WITHOUT_A_NAME = """
+import contextlib, functools, os, sys, torch
+from jupyter_gpushare.client.notebook import sharing
+from jupyter_gpushare.client.session.session import Session
+from tests.programs.networks import mlp, train, vectors
+
+torch.set_num_threads(1)
+
+def shares_without(name):
+    root, *path, last = name.removesuffix(".__code__").split(".")
+    if root == "module":
+        torch.nn.Identity = object
+    elif root == "torch":
+        delattr(functools.reduce(getattr, path, torch), last)
+    else:
+        setattr({"tensor": torch.Tensor, "storage": torch.UntypedStorage}[root], last, property())
+    trained = None
+    with contextlib.suppress(Exception):  # PyTorch may not do without it
+        trained = train(mlp(), vectors(8))
+    session = Session(name="test", device="host")
+    session.close()  # it has all turns then
+    sharing._sharing = sharing._Sharing(session)
+    sharing._sharing.attach()
+    if trained:
+        train(mlp(), vectors(8))
+    held, memory = {"x": torch.ones(1 << 20, requires_grad=True) * 2}, session.memory
+    print(name in memory.how, name in memory.why_not_squeezed, not memory.held_by(held))
+
+for name in sys.argv[1:]:
+    if os.fork() == 0:  # before what looks for it is imported
+        shares_without(name)
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.wait()[1] == 0, name
+"""
+
+
+@pytest.mark.parametrize("names", [LISTING, pytest.param(OTHERS, marks=pytest.mark.system)])
+def test_a_version_without_one_of_them_shares_and_says_what_steps_aside(
+    names: Sequence[str],
 ) -> None:
-    monkeypatch.delattr(torch._C, name)
-    memory = TorchMemory()
-    memory.want_squeeze(1)
-    assert f"has no torch._C.{name}" in memory.why_not_squeezed
-    assert memory.demand().options == ()
-
-
-class Own(torch.autograd.Function):
-    """A function of the user whose backward changes what it has saved."""
-
-    @staticmethod
-    def forward(context, x):  # type: ignore[no-untyped-def]
-        result = x.tanh()
-        context.save_for_backward(result)
-        return result
-
-    @staticmethod
-    def backward(context, gradient):  # type: ignore[no-untyped-def]
-        (result,) = context.saved_tensors
-        return gradient * (1 - result * result)
-
-
-class Uses(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = Own.apply(x)
-        return result
+    said = iter(alone(WITHOUT_A_NAME, *names))
+    for name, *found in zip(names, said, said, said, strict=True):
+        expected = name in NOTICING + LISTING, name in SQUEEZING, name in LISTING
+        assert found == [*map(str, expected)], name
 
 
 def test_what_a_function_of_the_user_saves_is_noted_until_the_forward_ends(
@@ -81,7 +91,7 @@ def test_what_a_function_of_the_user_saves_is_noted_until_the_forward_ends(
 ) -> None:
     """Which function asks for it is not seen in frames, which newer versions do not have."""
     hooks, seen = squeezed.squeeze._hooks, list[bool]()
-    model = mlp(Uses())
+    model = mlp(Of(lambda module, x: Overwriting.apply(x)))
     model[1].register_forward_hook(lambda *args: seen.append(bool(hooks._for_user)))
     with squeezed.to(1, 1.0):
         train(model, vectors(64), 2)
