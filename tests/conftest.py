@@ -46,6 +46,14 @@ if TYPE_CHECKING:
 # Searches draw the same examples in each run; `--hypothesis-profile=faults` draws others.
 hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None)
 hypothesis.settings.register_profile("faults", derandomize=False, deadline=None, max_examples=2000)
+# That a bug is found is enough, however long the way to it; the search ends with it. The rare ones
+# take more than a thousand examples, of which test_turns.py tries half as many as these.
+hypothesis.settings.register_profile(
+    "mutants",
+    hypothesis.settings.get_profile("faults"),
+    max_examples=6000,
+    phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),
+)
 hypothesis.settings.load_profile("same")
 
 # A shell that starts us in the background has us ignore interrupts, and with us all processes that

@@ -23,10 +23,13 @@ MODULES = Path(__file__).with_name("mutated")
 COPIED = ("csrc", "tests/cpp", "tests/stand_ins/driver", "jupyter_gpushare")
 
 
+MOVES = "../unit/session/test_stacks.py"  # what may move beside threads that compute
+
+
 class Mutant(NamedTuple):
     """`before` occurs once in `file`, and `after` stands there instead. `found_by` is
     test_orders.py where an order of events is known that shows it, and the search of test_turns.py
-    comes upon it rarely or was not tried."""
+    comes upon it rarely or was not tried; and other tests where it is no matter of turns."""
 
     file: str
     before: str
@@ -142,6 +145,18 @@ MUTANTS = {
         "if (goes_before(first, entry))",
         "test_orders.py",
     ),
+    "tensors move while another thread computes": Mutant(
+        "csrc/bindings/register_cuda_memory.cpp",
+        "if (!others_wait(kOthersMilliseconds) || (on_gpu && !has_finished())) return false;",
+        "if (on_gpu && !has_finished()) return false;",
+        MOVES,
+    ),
+    "a turn on a GPU goes back while another thread computes": Mutant(
+        "jupyter_gpushare/client/torch/lanes/cuda_lane.py",
+        "return _core.others_wait()",
+        "return True",
+        MOVES,
+    ),
 }
 
 
@@ -192,7 +207,7 @@ def run_model(folder: Path, tests: str, profile: str) -> subprocess.CompletedPro
     with TemporaryDirectory() as own:
         environment["HYPOTHESIS_STORAGE_DIRECTORY"] = f"{own}/examples"
         command = [sys.executable, "-m", "pytest", "-q", "-x", f"--basetemp={own}/pytest"]
-        command += [f"--hypothesis-profile={profile}", str(Path(__file__).with_name(tests))]
+        command += [f"--hypothesis-profile={profile}", str(Path(__file__).parent / tests)]
         return subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
         )

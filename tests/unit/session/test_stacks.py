@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+import torch
 
 from jupyter_gpushare._core import others_wait
 from jupyter_gpushare.client.torch.iterations.stacks import FrameId, id_of, runs
+from jupyter_gpushare.client.torch.lanes.cuda_lane import PooledLane
+from jupyter_gpushare.client.torch.storages.pools import move_storages
 
 from ...polling import until
 
@@ -105,11 +108,17 @@ def test_a_thread_that_needs_the_gil_to_go_on_waits(does: Callable[..., object])
         until(others_wait)
 
 
-def test_a_thread_that_waits_for_a_backward_does_not_wait() -> None:
+def test_nothing_moves_while_another_thread_waits_for_a_backward() -> None:
+    kept = torch.ones(5)
+    address = kept.data_ptr()
     with another_thread(waits_in("/lib/torch/autograd/graph.py")):
         until(lambda: not others_wait())
         assert not others_wait()
-    until(others_wait)
+        assert not object.__new__(PooledLane).may_move()
+        assert not move_storages(address.__eq__)
+        assert kept.data_ptr() == address
+    until(lambda: others_wait() and move_storages(address.__eq__))
+    assert kept.data_ptr() != address
 
 
 def test_a_thread_that_computes_without_the_gil_does_not_wait() -> None:
