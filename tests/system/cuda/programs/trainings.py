@@ -35,6 +35,7 @@ class Training:
         width: int,
         look: Callable[[torch.Tensor], Any] = lambda made: None,
         on_all: bool = False,
+        rate: float = 1e-3,
     ) -> None:
         torch.manual_seed(width)
         layers = (nn.Conv2d(3, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU())
@@ -47,7 +48,7 @@ class Training:
             look(made)  # what a hook returns would replace the output
 
         looked_at.register_forward_hook(watch)
-        self._optimizer = torch.optim.Adam(self._net.parameters())
+        self._optimizer = torch.optim.Adam(self._net.parameters(), rate)
         self._batch = torch.randn(16, 3, 32, 32).cuda(), torch.randint(0, 10, (16,)).cuda()
         self._losses: list[str] = []
 
@@ -130,17 +131,19 @@ def waits_for_a_script(is_shared: bool) -> dict[str, Any]:
 
 
 def two_models(count: int) -> list[dict[str, Any]]:
-    trainings = [Training(32), Training(24)]
+    return at_once([Training(32), Training(24)], count)
+
+
+def same_weights(count: int) -> list[dict[str, Any]]:
+    """As in Hogwild, with steps of length 0: both write the weights, whose values are known."""
+    trainings = [Training(32, rate=0.0), Training(32, rate=0.0)]
+    trainings[0].share_weights(trainings[1])
+    return at_once(trainings, count)
+
+
+def at_once(trainings: list[Training], count: int) -> list[dict[str, Any]]:
     together(*(lambda training=training: training.run(count) for training in trainings))
     return [training.result() for training in trainings]
-
-
-def same_weights(count: int) -> bool:
-    """As in Hogwild. The results differ from run to run; those of overwritten memory are NaN."""
-    trainings = [Training(32), Training(32)]
-    trainings[0].share_weights(trainings[1])
-    together(*(lambda training=training: training.run(count) for training in trainings))
-    return "nan" not in repr([training.evaluate() for training in trainings])
 
 
 def evaluations(count: int) -> dict[str, Any]:
