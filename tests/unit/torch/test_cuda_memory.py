@@ -17,7 +17,7 @@ def test_without_a_gpu_the_reason_is_reported() -> None:
     assert why_not() == "PyTorch finds no GPU"
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")  # that of earlier tests
 def test_tensors_without_memory_are_passed() -> None:
     with FakeTensorMode() as mode:
         fake = mode.from_tensor(torch.ones(3))
