@@ -86,6 +86,7 @@ def lane() -> Iterator[SharedLane]:
     assert _core.AllocationCounter.install() == ""
     assert _core.Lane.open(WINDOW) in ("", OPEN_ALREADY)
     gc.collect()
+    _core.Lane.forget()  # which allocations survived iterations of other tests
     opened = SharedLane(64 * MIB)
     yield opened
     opened.close()
