@@ -112,6 +112,7 @@ class Yield:
     session: str
     turn: int
     successor: Grant | None
+    until_cell_ends: bool
 
 class Decision:
     """The effects of one event. All of them have to be enacted; an empty Decision is falsy.

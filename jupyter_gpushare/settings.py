@@ -127,7 +127,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Positive,
         Meta(
-            description="time after which a turn ends at the next boundary if another session waits"
+            description="time after which a turn ends at the next boundary if another session"
+            " waits; sooner for one that itself gives short turns back"
         ),
     ] = 0.25
     half_life_seconds: Annotated[

@@ -1,4 +1,5 @@
-"""Five notebooks together against the same five one after the other: the cost of taking turns.
+"""Notebooks together against the same ones one after the other: the cost of taking turns, or where
+notebooks load their batches, the gain.
 
 All processes are up and have their data before the clock starts. Rounds of both alternate.
 """
@@ -9,7 +10,7 @@ import statistics
 import sys
 
 from measure import Figure, broker, publish
-from training import MODEL, Trainer, trainers
+from training import LOADING, MODEL, Trainer, trainers
 
 from jupyter_gpushare.settings import Settings
 
@@ -37,10 +38,10 @@ def together(started: list[Trainer], iterations: int = ITERATIONS) -> float:
     return max(ended for _, ended in times) - min(began for began, _ in times)
 
 
-def measure(settings: Settings) -> tuple[float, float]:
+def measure(settings: Settings, models: list[str]) -> tuple[float, float]:
     """Return median seconds one after the other, and the median ratio of together to it."""
     serial, ratios = [], []
-    with trainers(settings, [MODEL] * NOTEBOOKS) as started:
+    with trainers(settings, models) as started:
         one_after_the_other(started, WARM_UP_ITERATIONS)
         for _ in range(ROUNDS):
             serial.append(one_after_the_other(started))
@@ -50,10 +51,17 @@ def measure(settings: Settings) -> tuple[float, float]:
 
 def main() -> int:
     with broker() as (settings, _):
-        serial, ratio = measure(settings)
+        serial, ratio = measure(settings, [MODEL] * NOTEBOOKS)
+        _, both = measure(settings, [LOADING] * 2)
+        _, one = measure(settings, [LOADING, MODEL])
     return publish(
         "total",
-        [Figure("serial_seconds", serial, "s"), Figure("ratio", ratio, target=1.03)],
+        [
+            Figure("serial_seconds", serial, "s"),
+            Figure("ratio", ratio, target=1.03),
+            Figure("ratio_of_two_that_load", both, target=0.65),
+            Figure("ratio_where_one_of_two_loads", one, target=0.85),
+        ],
     )
 
 

@@ -103,7 +103,8 @@ void register_types(py::module_& module) {
   py::class_<Yield>(module, "Yield")
       .def_readonly("session", &Yield::session)
       .def_readonly("turn", &Yield::turn)
-      .def_readonly("successor", &Yield::successor);
+      .def_readonly("successor", &Yield::successor)
+      .def_readonly("until_cell_ends", &Yield::until_cell_ends);
   py::class_<Decision>(module, "Decision")
       .def_readonly("grants", &Decision::grants)
       .def_readonly("yields", &Decision::yields)

@@ -379,16 +379,18 @@ class Successor(msgspec.Struct, frozen=True):
     handoff_token: str
 
 
-class Yield(Message, frozen=True):
+class Yield(Message, frozen=True, omit_defaults=True):
     """Please finish `turn` at the next boundary: another session waits.
 
     A `successor` has the turn next, however this one ends. This session may hand it the turn,
     which takes one way instead of two; the broker's own Grant follows in any case. Without a
-    successor the broker decides when the turn has ended.
+    successor the broker decides when the turn has ended. If the policy lets turns last
+    `until_cell_ends`, the session keeps later ones over the times between its iterations.
     """
 
     turn: int
     successor: Successor | None = None
+    until_cell_ends: bool = False
 
 
 class RenewKey(Message, frozen=True):

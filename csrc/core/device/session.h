@@ -50,6 +50,7 @@ struct Session {
   std::optional<Wait> position;    // in its user's queue; kept where its turn ends for others
   std::optional<Turn> turn;        // it runs
   TurnNumber last_turn = 0;
+  Seconds yields_after = kNever;  // what its last turn lasted, if it ended that before it was asked
   Pace pace;
   Seconds device_seconds = 0, waited_seconds = 0;  // of finished turns and waits
   Seconds before_cell = 0;                         // device seconds when its cell began

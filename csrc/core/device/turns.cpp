@@ -26,6 +26,7 @@ Session& Turns::open(const std::string& id, const SessionSpec& spec) {
   session.remaining_iterations = spec.remaining_iterations;
   session.last_turn = spec.turn;
   session.busy = spec.busy;
+  session.yields_after = kNever;
   state_.residency.open(session.memory, spec.paged_out_bytes);
   if (spec.holding) adopt(session, spec.turn, brought_room(session, spec.squeezed_bytes));
   if (spec.waiting) begin_wait(session, spec.turn);
@@ -168,7 +169,8 @@ void Turns::begin(Session& session, TurnNumber turn) {
 
 Yield Turns::ask_to_yield(Session& session, const Session* successor, LaneId lane) {
   session.turn->asked = state_.now;
-  Yield yield{session.id, session.turn->number, std::nullopt};
+  Yield yield{session.id, session.turn->number, std::nullopt,
+              state_.policy->ends == Ends::never};
   if (!successor) return yield;
   session.turn->successor = successor_of(*successor);
   const int end = state_.lanes.table().end_of(session.number);
@@ -182,6 +184,7 @@ Turns::Successor Turns::end(Session& session) {
   state_.shares.attain(session.shares, used);
   state_.shares.end_turn(session.shares);
   const Successor successor = session.turn->successor;
+  session.yields_after = session.turn->asked ? kNever : used;
   if (!session.turn->asked || session.turn->preempted) session.position.reset();
   session.turn.reset();
   state_.residency.use(session.memory);

@@ -29,6 +29,7 @@ Candidate candidate(const DeviceState& state, const Session& session, Seconds no
       .waiting = wait ? now - wait->since : 0,
       .queued = queued ? now - queued->since : 0,
       .running = running,
+      .yields_after = session.yields_after,
       .remaining = state.policy->by_remaining ? remaining(session, running) : std::nullopt,
       .boost = std::max(0.0, session.boost - running),
       .begun = session.turn || session.device_seconds > session.before_cell,

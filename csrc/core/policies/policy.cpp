@@ -28,12 +28,13 @@ Seconds user_lead(const Candidate& holder, const Candidate& waiting) {
          std::max(1, holder.group_turns);
 }
 
-Seconds shortest_turn_left(Ends ends, const Candidate& holder, Seconds quantum) {
+Seconds shortest_turn_left(Ends ends, const Candidate& holder, const Candidate& waiting,
+                           Seconds quantum) {
   switch (ends) {
     case Ends::never:
       return kNever;
     case Ends::after_quantum:
-      return std::max(0.0, quantum - holder.running);
+      return std::max(0.0, std::min(quantum, waiting.yields_after) - holder.running);
     case Ends::at_once:
       return 0;
   }
@@ -95,7 +96,7 @@ Seconds ends_in(const Policy& policy, const Candidate& holder, const Candidate& 
   if (waits > runs) return 0;
   const bool alike = holder.user == waiting.user;
   const Ends ends = alike ? policy.ends : Ends::after_quantum;
-  const Seconds shortest = shortest_turn_left(ends, holder, quantum);
+  const Seconds shortest = shortest_turn_left(ends, holder, waiting, quantum);
   if (waiting.priority > holder.priority) return shortest;
   const Seconds lead = alike ? policy.lead(holder, waiting, quantum) : user_lead(holder, waiting);
   const Seconds in_turn = std::max(shortest, lead);

@@ -40,6 +40,7 @@ struct Candidate {
   Seconds waiting = 0;            // since its request
   Seconds queued = 0;             // since it came into its user's queue: Session::position
   Seconds running = 0;            // since its grant
+  Seconds yields_after = kNever;  // what its last turn lasted, if it ended that before it was asked
   // Work left, if it was declared and is not overrun; only where the policy goes by it.
   std::optional<Seconds> remaining;
   Seconds boost = 0;              // seconds for which its cell still goes first
@@ -78,7 +79,8 @@ bool before(const Policy&, const Candidate&, const Candidate&);
 // turn moves are beyond all others. How long the present iteration lasts is not known.
 Candidate after_turn(Candidate waiting, const Candidate& holder);
 // Seconds until the holder's turn should end for the waiting session: 0 is now, kNever is not by
-// time alone.
+// time alone. A session that ends its turns before a quantum, since it computes nothing for a while,
+// waits no longer for a turn of the holder than its own ones last: else it would lose by that.
 Seconds ends_in(const Policy&, const Candidate& holder, const Candidate& waiting, Seconds quantum);
 
 }  // namespace gpushare

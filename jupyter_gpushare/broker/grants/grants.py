@@ -78,7 +78,8 @@ class Grants:
             for wish in decision.yields:
                 may_hand_off = not self._ends.is_held_for(wish.session)
                 successor = self._successor(wish.successor) if may_hand_off else None
-                self._sessions[wish.session].peer.send_soon(Yield(wish.turn, successor))
+                message = Yield(wish.turn, successor, wish.until_cell_ends)
+                self._sessions[wish.session].peer.send_soon(message)
             for session in decision.page_outs:
                 self._sessions[session].peer.send(PageOut())
         self._tell_of_growth()

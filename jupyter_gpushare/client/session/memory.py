@@ -38,6 +38,7 @@ class Memory(Protocol):
 
     how: str  # one sentence for people
     has_news: bool  # the demand has to be reported at once
+    seconds_to_move: float  # in which survivors leave the lane
     is_torn: bool  # another thread ended the iteration, whose own may still use the lane
 
     @property
@@ -135,6 +136,7 @@ class WholeProcess:
     why_not_squeezed = squeeze_progress = ""
     how_squeezed = "this begins once PyTorch trains on the device `host`"
     has_news = False
+    seconds_to_move = 0.0
     is_torn = False
 
     def forget(self) -> None: ...

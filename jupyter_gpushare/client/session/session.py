@@ -9,7 +9,7 @@ meanwhile, but cells begin and end (`unless_waiting`).
 
 A session has these parts. `Link` is its connection to the broker; `Registration` registers it
 there, and `Dispatch` passes each message of the broker to the part that it concerns. `Turn` is the
-turn that it waits for or holds, and `LaneUse` is its use of the lane. `Residency` knows where its
+turn that it waits for or holds, `Gaps` tells when to give it back unasked, and `LaneUse` is its use of the lane. `Residency` knows where its
 memory is between cells, `Placement` knows its device, and `Usage` counts what it has used. `Keeper`
 is the thread that looks after all of these while user code runs.
 """
@@ -33,6 +33,7 @@ from ...wire.messages import Change, Wait, sealed
 from .. import end_of_wait, options
 from ..process_groups import Membership, host
 from .dispatch import Dispatch
+from .gaps import Gaps
 from .keeper import Keeper
 from .lane_use import LaneUse
 from .link import LOOK_SECONDS, Link
@@ -113,8 +114,15 @@ class Session:
         self._link = link = Link(self._settings, self.name)
         self._idle_turn = IdleTurn()
         self._lane_use = LaneUse(owner, link, self._placement)
+        self._gaps = Gaps()
         self._turn = Turn(
-            link, self._usage, self._placement, self._lane_use, self._idle_turn, HandoffSlot()
+            link,
+            self._usage,
+            self._placement,
+            self._lane_use,
+            self._idle_turn,
+            HandoffSlot(),
+            self._gaps,
         )
         self._residency = Residency(
             owner,
@@ -281,6 +289,7 @@ class Session:
         """
         __tracebackhide__ = True
         with self.entering:
+            self._gaps.end(time.monotonic())
             if not self._idle_turn.enter():
                 self._turn.note_gone()
             if not self._link.is_closed:
@@ -340,7 +349,7 @@ class Session:
             try:
                 if not (was_asked := turn.asked is not None):
                     turn.take_news()
-                if turn.asked is not None and turn.holding:
+                if turn.holding and (turn.asked is not None or self._is_before_gap()):
                     turn.give_back()
                 elif self._lane_use.is_shared and turn.holding:
                     self._lane_use.may_leave()  # what survives is in the other session's way
@@ -351,8 +360,16 @@ class Session:
             except (ConnectionLost, ProtocolError):
                 link.drop()  # the keeper restores it
             finally:
+                self._gaps.begin(time.monotonic())
                 self.inside = False
                 self._idle_turn.leave()
+
+    def _is_before_gap(self) -> bool:
+        """Whether another session could use the time until the next iteration. In a process group,
+        other members may compute in it."""
+        if self._group.joins or self.devices > 1:
+            return False
+        return self._gaps.is_worth_a_turn(time.monotonic(), self.memory.seconds_to_move)
 
     def _report_outside(self, now: float) -> None:
         if not self._usage.owes_report(now, self._turn.holding):
@@ -411,6 +428,7 @@ class Session:
 
     def cell_ends(self) -> None:
         """Note that nothing runs in this process until a cell begins."""
+        self._gaps.forget()
         self._residency.cell_ends()
         self._keeper.wake()
 

@@ -16,6 +16,7 @@ from ...wire.client import Client
 from ...wire.framing import encode
 from ...wire.handoff_slot import HandoffSlot
 from ...wire.messages import Error, Finish, Grant, NewKey, RenewKey, Request, Withdraw, Yield
+from .gaps import Gaps
 from .lane_use import LaneUse
 from .link import LOOK_SECONDS, Link, pauses
 from .placement import Placement
@@ -38,6 +39,7 @@ class Turn:
         lane_use: LaneUse,
         idle_turn: IdleTurn,
         handoff_slot: HandoffSlot,
+        gaps: Gaps,
     ) -> None:
         self._link = link
         self._usage = usage
@@ -45,6 +47,7 @@ class Turn:
         self._lane_use = lane_use
         self._idle_turn = idle_turn
         self.handoff_slot = handoff_slot
+        self._gaps = gaps
         self.on_end: Callable[[], None] = lambda: None
         self.number = 0
         self.holding = False
@@ -193,6 +196,7 @@ class Turn:
     def on_yield(self, message: Yield) -> None:
         if message.turn == self.number and self.holding:
             self.asked = message
+            self._gaps.note_request(time.monotonic(), message.until_cell_ends)
             self._idle_turn.want()
 
     def on_withdraw(self, message: Withdraw) -> None:

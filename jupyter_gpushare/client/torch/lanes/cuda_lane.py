@@ -283,13 +283,16 @@ class PooledLane:
 
     def _promote(self) -> None:
         """Move survivors out of the lane, unless another thread may be computing with them."""
-        if self._kept is None:
+        is_new = self._kept is None
+        if is_new:
             self._kept = pools.new(self._index)
         with (
             contextlib.suppress(self._torch.OutOfMemoryError),  # then the pages become private
             self._torch.cuda.use_mem_pool(self._kept, self._index),
             self._peaks.unseen(),
         ):
+            if is_new and LEAST_SEED <= (size := self.survivors()) <= self._largest_to_split:
+                self._segment(size)  # many small ones take longer than the copies
             if not pools.move_storages(_core.CudaLane.owns, lambda: not self.survivors()):
                 return
         if self.survivors():
@@ -319,7 +322,11 @@ class PooledLane:
         self._sown = size if size >= LEAST_SEED else 0
         self._stream = self._torch.cuda.current_stream(self._index).cuda_stream
         if self._sown:
-            self._torch.empty(size, dtype=self._torch.uint8, device=f"cuda:{self._index}")
+            self._segment(size)
+
+    def _segment(self, size: int) -> None:
+        """Make a segment of `size` bytes in the pool in use, which stays without tensors."""
+        self._torch.empty(size, dtype=self._torch.uint8, device=f"cuda:{self._index}")
 
     def _living(self) -> list[tuple[int, int]]:
         """Return addresses and sizes of what is alive in the pool, without a walk if nothing is."""

@@ -69,6 +69,7 @@ class Notebook(Share):
     # its clocks advance with its turn; the time that they have counted so far
     counted: float = 0.0
     asked: float | None = None
+    yields_after: float = math.inf  # what its last turn lasted, if it ended that unasked
     active: bool = False
     used: float = 0.0
     before_cell: float = 0.0  # of `used`
@@ -255,6 +256,7 @@ class Model:
         if more_urgent > 0 or (more_urgent < 0 and not is_higher):
             return more_urgent > 0
         quantum = QUANTUM / 5 if self.policy == "classroom" else QUANTUM
+        quantum = min(quantum, other.yields_after)
         mine, its = self.key(holder, now)[2:-1], self.key(other, now)[2:-1]
         if other.of != holder.of:
             level = int(other.group == holder.group)
@@ -278,6 +280,7 @@ class Model:
         self.count(now)
         if n.asked is None:
             n.position = None
+        n.yields_after = n.ran(now) if n.asked is None else math.inf
         n.used += n.ran(now)
         n.runs_since = n.asked = None
         n.last_used = now
