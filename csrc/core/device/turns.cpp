@@ -169,8 +169,7 @@ void Turns::begin(Session& session, TurnNumber turn) {
 
 Yield Turns::ask_to_yield(Session& session, const Session* successor, LaneId lane) {
   session.turn->asked = state_.now;
-  Yield yield{session.id, session.turn->number, std::nullopt,
-              state_.policy->ends == Ends::never};
+  Yield yield{session.id, session.turn->number, std::nullopt, state_.policy->ends == Ends::never};
   if (!successor) return yield;
   session.turn->successor = successor_of(*successor);
   const int end = state_.lanes.table().end_of(session.number);

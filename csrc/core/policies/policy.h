@@ -79,8 +79,9 @@ bool before(const Policy&, const Candidate&, const Candidate&);
 // turn moves are beyond all others. How long the present iteration lasts is not known.
 Candidate after_turn(Candidate waiting, const Candidate& holder);
 // Seconds until the holder's turn should end for the waiting session: 0 is now, kNever is not by
-// time alone. A session that ends its turns before a quantum, since it computes nothing for a while,
-// waits no longer for a turn of the holder than its own ones last: else it would lose by that.
+// time alone. A session that ends its turns before a quantum, since it computes nothing for a
+// while, waits no longer for a turn of the holder than its own ones last: else it would lose by
+// that.
 Seconds ends_in(const Policy&, const Candidate& holder, const Candidate& waiting, Seconds quantum);
 
 }  // namespace gpushare

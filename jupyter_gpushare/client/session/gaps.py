@@ -18,6 +18,8 @@ class Gaps:
     """The latest gaps of one session, and whether others want the device. Times are of
     `time.monotonic`."""
 
+    _began: float | None  # the gap that is open
+
     def __init__(self) -> None:
         self._wanted_until = -math.inf
         self.forget()
@@ -34,7 +36,7 @@ class Gaps:
 
     def forget(self) -> None:
         """The cell has ended, and the next one may load nothing."""
-        self._began: float | None = None  # the gap that is open
+        self._began = None
         self._latest = self._before = 0.0  # seconds
 
     def note_request(self, now: float, until_cell_ends: bool) -> None:

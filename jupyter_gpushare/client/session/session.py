@@ -9,9 +9,10 @@ meanwhile, but cells begin and end (`unless_waiting`).
 
 A session has these parts. `Link` is its connection to the broker; `Registration` registers it
 there, and `Dispatch` passes each message of the broker to the part that it concerns. `Turn` is the
-turn that it waits for or holds, `Gaps` tells when to give it back unasked, and `LaneUse` is its use of the lane. `Residency` knows where its
-memory is between cells, `Placement` knows its device, and `Usage` counts what it has used. `Keeper`
-is the thread that looks after all of these while user code runs.
+turn that it waits for or holds, `Gaps` tells when to give it back unasked, and `LaneUse` is its use
+of the lane. `Residency` knows where its memory is between cells, `Placement` knows its device, and
+`Usage` counts what it has used. `Keeper` is the thread that looks after all of these while user
+code runs.
 """
 
 from __future__ import annotations
