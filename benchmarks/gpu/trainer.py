@@ -31,6 +31,7 @@ MIB = 1 << 20
 # bytes that survive an iteration, where that is asked
 KEPT_BYTES = (4 if IS_REHEARSAL else 64) * MIB
 COPY_ROUNDS = 5
+FILE_ROUNDS = 3
 # A process that has not answered by then is ended, and tells where each of its threads was.
 ANSWER_SECONDS = 240.0 if IS_REHEARSAL else 60.0
 
@@ -191,8 +192,8 @@ class Training:
         return {"bytes": size, "reason": reason or trouble, "out": out - began, "in": back - out}
 
     def copy(self, size: int, directory: str) -> dict[str, float]:
-        """Return the seconds of plain copies of as many bytes, and of a write to a file."""
-        return {**copies(size, self._models), "file_out": seconds_to_write(size, directory)}
+        """Return the seconds of plain copies of as many bytes, also to a file and from it."""
+        return {**copies(size, self._models), **file_copies(size, directory)}
 
     def _cell_begins(self) -> None:
         if self._session is not None:
@@ -256,13 +257,21 @@ def copies(size: int, models: Any) -> dict[str, float]:
     return found
 
 
-def seconds_to_write(size: int, directory: str) -> float:
-    """Return the seconds to write a file, as far as the system lets a program go on."""
+def file_copies(size: int, directory: str) -> dict[str, float]:
+    """Return seconds to write a file, as far as the system lets a program go on, and to read it
+    then: the median of each way."""
     content = memoryview(bytearray(size))
-    with tempfile.TemporaryFile(dir=directory) as file:
-        began = time.perf_counter()
-        file.write(content)
-        return time.perf_counter() - began
+    found: dict[str, list[float]] = {"file_out": [], "file_in": []}
+    for _ in range(FILE_ROUNDS):
+        with tempfile.TemporaryFile(dir=directory) as file:
+            began = time.perf_counter()
+            file.write(content)
+            found["file_out"].append(time.perf_counter() - began)
+            file.seek(0)
+            began = time.perf_counter()
+            file.readinto(content)
+            found["file_in"].append(time.perf_counter() - began)
+    return {way: statistics.median(seconds) for way, seconds in found.items()}
 
 
 def main(name: str, model: str, is_stock: bool) -> None:
