@@ -194,9 +194,10 @@ class Turn:
         self._wake()
 
     def on_yield(self, message: Yield) -> None:
+        """Note the request; a direct handoff may have obeyed it already."""
+        self._gaps.note_request(time.monotonic(), message.until_cell_ends)
         if message.turn == self.number and self.holding:
             self.asked = message
-            self._gaps.note_request(time.monotonic(), message.until_cell_ends)
             self._idle_turn.want()
 
     def on_withdraw(self, message: Withdraw) -> None:
