@@ -59,8 +59,8 @@ def main() -> int:
         [
             Figure("serial_seconds", serial, "s"),
             Figure("ratio", ratio, target=1.03),
-            Figure("ratio_of_two_that_load", both, target=0.65),
-            Figure("ratio_where_one_of_two_loads", one, target=0.85),
+            Figure("ratio_of_two_that_load", both, target=0.8),
+            Figure("ratio_where_one_of_two_loads", one, target=0.95),
         ],
     )
 

@@ -50,7 +50,8 @@ struct Session {
   std::optional<Wait> position;    // in its user's queue; kept where its turn ends for others
   std::optional<Turn> turn;        // it runs
   TurnNumber last_turn = 0;
-  Seconds yields_after = kNever;  // what its last turn lasted, if it ended that before it was asked
+  // What its last turn lasted that it ended before it was asked; none has lasted a quantum since.
+  Seconds yields_after = kNever;
   Pace pace;
   Seconds device_seconds = 0, waited_seconds = 0;  // of finished turns and waits
   Seconds before_cell = 0;                         // device seconds when its cell began

@@ -183,7 +183,10 @@ Turns::Successor Turns::end(Session& session) {
   state_.shares.attain(session.shares, used);
   state_.shares.end_turn(session.shares);
   const Successor successor = session.turn->successor;
-  session.yields_after = session.turn->asked ? kNever : used;
+  if (!session.turn->asked)
+    session.yields_after = used;
+  else if (used >= state_.quantum())
+    session.yields_after = kNever;
   if (!session.turn->asked || session.turn->preempted) session.position.reset();
   session.turn.reset();
   state_.residency.use(session.memory);

@@ -69,7 +69,8 @@ class Notebook(Share):
     # its clocks advance with its turn; the time that they have counted so far
     counted: float = 0.0
     asked: float | None = None
-    yields_after: float = math.inf  # what its last turn lasted, if it ended that unasked
+    # What its last turn lasted that it ended unasked; none has lasted a quantum since.
+    yields_after: float = math.inf
     active: bool = False
     used: float = 0.0
     before_cell: float = 0.0  # of `used`
@@ -248,6 +249,10 @@ class Model:
             or any(self.ends_for(holder, n, now) for n in [*self.waiting(), *self.needs_all(now)])
         )
 
+    @property
+    def quantum(self) -> float:
+        return QUANTUM / 5 if self.policy == "classroom" else QUANTUM
+
     def ends_for(self, holder: Notebook, other: Notebook, now: float) -> bool:
         if other.priority < holder.priority:
             return False
@@ -255,8 +260,7 @@ class Model:
         more_urgent = self.urgency(other, now) - self.urgency(holder, now)
         if more_urgent > 0 or (more_urgent < 0 and not is_higher):
             return more_urgent > 0
-        quantum = QUANTUM / 5 if self.policy == "classroom" else QUANTUM
-        quantum = min(quantum, other.yields_after)
+        quantum = min(self.quantum, other.yields_after)
         mine, its = self.key(holder, now)[2:-1], self.key(other, now)[2:-1]
         if other.of != holder.of:
             level = int(other.group == holder.group)
@@ -280,7 +284,10 @@ class Model:
         self.count(now)
         if n.asked is None:
             n.position = None
-        n.yields_after = n.ran(now) if n.asked is None else math.inf
+        if n.asked is None:
+            n.yields_after = n.ran(now)
+        elif n.ran(now) >= self.quantum:
+            n.yields_after = math.inf
         n.used += n.ran(now)
         n.runs_since = n.asked = None
         n.last_used = now
