@@ -661,8 +661,8 @@ class AllocationCounter:
         """Return live and peak bytes in one call, without the parts of large blocks that were
         never touched; the next peak starts at what is alive now."""
 
-def living_objects(kind: type, generation: int | None = ...) -> list[Any]:
-    """Return the objects of this type and its subtypes that the garbage collector has, in one
+def living_objects(kinds: Sequence[type], generation: int | None = ...) -> list[Any]:
+    """Return the objects of these types and their subtypes that the garbage collector has, in one
     generation or in all. They are found without running Python code or touching other objects."""
 
 def return_free_memory() -> None:

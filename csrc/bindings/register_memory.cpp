@@ -1,7 +1,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "bindings/register.h"
 #include "memory/host/allocation_hook.h"
@@ -17,13 +19,14 @@ struct Counter {};  // the Python name for an object that a process has only onc
 // fails if it continues while another reference to its object exists. So no Python code runs
 // between the making of the list and its end, and nothing but the type is used of objects of other
 // types.
-py::list living_objects(const py::type& kind, const std::optional<int>& generation) {
+py::list living_objects(const std::vector<py::type>& kinds, const std::optional<int>& generation) {
   py::list found;
   const py::list all = py::module_::import("gc").attr("get_objects")(generation);
   for (const py::handle object : all) {
-    if (PyType_IsSubtype(Py_TYPE(object.ptr()), reinterpret_cast<PyTypeObject*>(kind.ptr()))) {
-      found.append(object);
-    }
+    const bool is_one = std::ranges::any_of(kinds, [&](const py::type& kind) {
+      return PyType_IsSubtype(Py_TYPE(object.ptr()), reinterpret_cast<PyTypeObject*>(kind.ptr()));
+    });
+    if (is_one) found.append(object);
   }
   return found;
 }
@@ -56,8 +59,9 @@ void register_memory(py::module_& module) {
           "Live and peak bytes, without what was never touched of large blocks; the next peak "
           "starts "
           "at what is alive now.");
-  module.def("living_objects", &living_objects, py::arg("kind"), py::arg("generation") = py::none(),
-             "The objects of this type and its subtypes that the garbage collector has, in one "
+  module.def("living_objects", &living_objects, py::arg("kinds"),
+             py::arg("generation") = py::none(),
+             "The objects of these types and their subtypes that the garbage collector has, in one "
              "generation or in all, found without running Python code or touching other objects.");
   module.def("return_free_memory", &return_free_memory, py::call_guard<py::gil_scoped_release>(),
              "Give the system back what libc keeps of freed blocks.");

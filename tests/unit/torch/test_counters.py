@@ -68,6 +68,33 @@ print(counter.install())
     assert " ".join(words) == "libc10.so is not loaded"
 
 
+def test_a_process_is_searched_again_after_its_first_iteration_only_if_it_had_tensors_before():
+    """A search looks at all objects. The second one is for gradients that a step has read."""
+    words = alone("""
+import gc
+
+import torch
+
+from jupyter_gpushare.client.torch.memory import TorchMemory
+
+search, searches = gc.get_objects, []
+gc.get_objects = lambda *given: searches.append(1) or search(*given)
+
+
+def iterate_first():
+    memory = TorchMemory()
+    memory.begin()
+    memory.end()
+    return len(searches)
+
+
+print(iterate_first())
+kept = torch.ones(3)
+print(iterate_first())
+""")
+    assert words == ["1", "3"]
+
+
 def test_memory_of_numpy_is_not_ours():
     numpy = pytest.importorskip("numpy")
     start = counter.live()

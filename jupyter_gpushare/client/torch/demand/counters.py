@@ -56,7 +56,8 @@ class CountedStorages:
     how = "every CPU tensor is counted where PyTorch allocates it"
 
     def __init__(self) -> None:
-        self.adopt()
+        # Where there was no tensor, none has a gradient that Python does not reach yet.
+        self._may_be_more = adopt_storages()
         self.live = _core.AllocationCounter.live
         self.of_thread = _core.AllocationCounter.bytes_of_thread
         self._marked = 0  # the largest peak of a mark since the last `take_peak`
@@ -86,7 +87,8 @@ class CountedStorages:
         _core.return_free_memory()
 
     def adopt(self) -> None:
-        adopt_storages()
+        if self._may_be_more:
+            adopt_storages()
 
 
 class ResidentMemory:
@@ -267,13 +269,16 @@ def _counts_one_storage() -> bool:
     return during - before == ODD_BYTES and live() == before
 
 
-def adopt_storages() -> None:
-    """Count the CPU storages that existed before: those of tensors that Python can reach."""
+def adopt_storages() -> bool:
+    """Count the CPU storages that existed before: those of tensors that Python can reach. Return
+    whether there are any; to look at all objects of a process takes tens of milliseconds.
+    """
     import torch
 
-    adopt = _core.AllocationCounter.adopt
     with without_subclasses():
-        for tensor in tensors(torch.Tensor):
+        found = tensors(torch.Tensor, torch.jit.ScriptModule)  # one has tensors in C++
+        for tensor in found:
             storage = storage_of(tensor)
             if storage is not None and storage.device.type == "cpu":  # PyTorch's own memory
-                adopt(storage.data_ptr(), storage.nbytes())
+                _core.AllocationCounter.adopt(storage.data_ptr(), storage.nbytes())
+    return bool(found)

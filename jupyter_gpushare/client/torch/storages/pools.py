@@ -88,7 +88,7 @@ def move_storages(
         for generation in (0, 1, None):
             found = {
                 storage._cdata: storage
-                for tensor in tensors(torch.Tensor, generation)
+                for tensor in tensors(torch.Tensor, generation=generation)
                 if (storage := storage_of(tensor)) is not None
                 and storage._cdata not in moved
                 and is_to_move(storage.data_ptr())

@@ -8,14 +8,14 @@ from typing import Any
 from .... import _core
 
 
-def tensors(kind: type, generation: int | None = None) -> list[Any]:
-    """Return all objects of `kind` that Python knows, or those in one generation of the garbage
-    collector; this is safe while other threads compute.
+def tensors(*kinds: type, generation: int | None = None) -> list[Any]:
+    """Return all objects of these kinds that Python knows, or those in one generation of the
+    garbage collector; this is safe while other threads compute.
 
     A gradient is among them once Python has read it, as an optimiser's step does. This does not
     read `grad`: another thread's backward writes it without the GIL, and the process would crash.
     """
-    return _core.living_objects(kind, generation)
+    return _core.living_objects(list(kinds), generation)
 
 
 def without_subclasses() -> AbstractContextManager[object]:
