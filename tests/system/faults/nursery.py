@@ -36,6 +36,7 @@ def main() -> None:
 
 
 def live(stream: int, environment: dict[str, str] | None, program: str) -> NoReturn:
+    os.setsid()  # as each kernel of a Jupyter server
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.dup2(stream, 0)
     os.dup2(stream, 1)

@@ -137,8 +137,9 @@ class Party:
         return self.signal(signal.SIGKILL)
 
     def end(self) -> None:
+        """Kill it and its children: one that C has forked may wait for Python's lock for ever."""
         with contextlib.suppress(ProcessLookupError):
-            self.kill()
+            os.killpg(self.pid, signal.SIGKILL)
         self._lines.close()
         self._stream.close()
 
