@@ -50,7 +50,7 @@ struct Session {
   std::optional<Wait> position;    // in its user's queue; kept where its turn ends for others
   std::optional<Turn> turn;        // it runs
   TurnNumber last_turn = 0;
-  // What its last turn lasted that it ended before it was asked; none has lasted a quantum since.
+  // Length of the last turn that it ended unasked, until one lasts a quantum.
   Seconds yields_after = kNever;
   Pace pace;
   Seconds device_seconds = 0, waited_seconds = 0;  // of finished turns and waits

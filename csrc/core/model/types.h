@@ -118,7 +118,7 @@ struct Yield {
   std::string session;
   TurnNumber turn = 0;
   std::optional<Grant> successor;
-  bool until_cell_ends = false;  // the policy ends turns of a user for no other of its notebooks
+  bool until_cell_ends = false;  // the policy lets turns last until their cell ends
 };
 
 // The effects of one event. A grant holds until the session finishes it; a yield asks for that

@@ -43,8 +43,11 @@ class Gaps:
         """Note a preemption request. Where turns last until the cell ends, they last over gaps."""
         self._wanted_until = -math.inf if until_cell_ends else now + WANTED_SECONDS
 
-    def is_worth_a_turn(self, now: float, seconds_to_move: float) -> bool:
-        """Return whether another session could use the gap that begins now. Survivors take
+    def are_long(self, seconds_to_move: float) -> bool:
+        """Return whether a gap is expected that another session could use. Survivors take
         `seconds_to_move` out of the lane."""
-        least = max(LEAST_SECONDS, MOVES * seconds_to_move)
-        return now < self._wanted_until and min(self._latest, self._before) >= least
+        return min(self._latest, self._before) >= max(LEAST_SECONDS, MOVES * seconds_to_move)
+
+    def are_wanted(self, now: float) -> bool:
+        """Return whether other sessions are taken to want the device."""
+        return now < self._wanted_until

@@ -370,7 +370,8 @@ class Session:
         other members may compute in it."""
         if self._group.joins or self.devices > 1:
             return False
-        return self._gaps.is_worth_a_turn(time.monotonic(), self.memory.seconds_to_move)
+        gaps = self._gaps
+        return gaps.are_long(self.memory.seconds_to_move) and gaps.are_wanted(time.monotonic())
 
     def _report_outside(self, now: float) -> None:
         if not self._usage.owes_report(now, self._turn.holding):

@@ -474,7 +474,7 @@ def gaps(*seconds: float) -> tuple[Gaps, float]:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "is_worth"),
+    ("seconds", "is_long"),
     [
         ((), False),
         ((LOADING,), False),
@@ -484,14 +484,26 @@ def gaps(*seconds: float) -> tuple[Gaps, float]:
     ],
 )
 def test_the_gap_ahead_is_taken_to_be_like_the_two_before_it(
-    seconds: tuple[float, ...], is_worth: bool
+    seconds: tuple[float, ...], is_long: bool
 ) -> None:
     made, now = gaps(*seconds)
-    assert made.is_worth_a_turn(now, seconds_to_move=0.0) == is_worth
-    assert not made.is_worth_a_turn(now, seconds_to_move=2 * LOADING / MOVES)
-    assert not made.is_worth_a_turn(now + WANTED_SECONDS, seconds_to_move=0.0)
+    assert made.are_long(seconds_to_move=0.0) == is_long
+    assert not made.are_long(seconds_to_move=2 * LOADING / MOVES)
+    assert made.are_wanted(now)
+    assert not made.are_wanted(now + WANTED_SECONDS)
     made.forget()
-    assert not made.is_worth_a_turn(now, seconds_to_move=0.0)
+    assert not made.are_long(seconds_to_move=0.0)
+
+
+def test_a_request_that_a_direct_handoff_has_obeyed_tells_that_others_want_the_device(
+    opened: Callable[..., Session],
+) -> None:
+    mine = opened("mine")
+    iterate(mine)
+    mine.leave()
+    mine._turn.on_yield(m.Yield(mine._turn.number))
+    assert mine._gaps.are_wanted(time.monotonic())
+    assert mine._turn.asked is None
 
 
 def iterate(session: Session) -> bool:

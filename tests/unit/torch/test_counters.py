@@ -72,6 +72,7 @@ def test_a_process_is_searched_again_after_its_first_iteration_only_if_it_had_te
     """A search looks at all objects. The second one is for gradients that a step has read."""
     words = alone("""
 import gc
+import io
 
 import torch
 
@@ -91,8 +92,12 @@ def iterate_first():
 print(iterate_first())
 kept = torch.ones(3)
 print(iterate_first())
+torch.jit.save(torch.jit.script(torch.nn.Linear(3, 3)), file := io.BytesIO())
+kept = torch.jit.load(io.BytesIO(file.getvalue()))  # its tensors are in C++
+gc.collect()
+print(iterate_first())
 """)
-    assert words == ["1", "3"]
+    assert words == ["1", "3", "5"]
 
 
 def test_memory_of_numpy_is_not_ours():
