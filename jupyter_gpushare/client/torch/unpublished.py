@@ -4,11 +4,14 @@ what needs a missing name steps aside and says so, and no code of the user meets
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
 
 # Names that begin with `tensor`, `storage`, `operation` or `module` are attributes of such objects.
+# One of two names with `or` between them is enough: the second is that of older versions.
 NOTICING = (
     "module._compiled_call_impl",
     "module._forward_hooks",
@@ -56,7 +59,10 @@ SQUEEZING = (
     "torch.autograd.forward_ad.enter_dual_level",
     "torch.autograd.function.FunctionCtx.save_for_backward",
     "torch.autograd.graph.disable_saved_tensors_hooks",
-    "torch.fx._symbolic_trace._is_fx_tracing_flag",
+    "torch.fx._symbolic_trace.is_fx_symbolic_tracing or torch.fx._symbolic_trace.is_fx_tracing",
+    "torch.utils._device.DeviceContext",
+    "torch.utils._python_dispatch.TorchDispatchMode",
+    "torch.utils._pytree.tree_leaves",
     "module._compiled_call_impl",
     "operation._overloadname",
     "operation._schema.is_mutable",
@@ -85,22 +91,23 @@ def without() -> str:
 def lacks(names: Iterable[str]) -> str:
     """Return an empty string, or which of the names this version of PyTorch does not have."""
     tensor = torch.empty(0)
-    roots = {
-        "torch": torch,
+    objects = {
         "tensor": tensor,
         "storage": tensor.untyped_storage(),
         "operation": torch.ops.aten.relu.default,
         "module": torch.nn.Identity(),
     }
-    missing = [name for name in names if not _has(roots, name)]
+    missing = [name for name in names if not any(_has(objects, n) for n in name.split(" or "))]
     return f"PyTorch {torch.__version__} has no {', '.join(missing)}" if missing else ""
 
 
-def _has(roots: dict[str, Any], name: str) -> bool:
-    root, *parts = name.split(".")
-    found = roots[root]
-    for part in parts:
-        if not hasattr(found, part):
-            return False
-        found = getattr(found, part)
+def _has(objects: dict[str, Any], name: str) -> bool:
+    root, _, attributes = name.partition(".")
+    try:
+        if root in objects:
+            attrgetter(attributes)(objects[root])
+        else:
+            resolve_name(name)  # PyTorch imports some of its modules only when they are used
+    except (ImportError, AttributeError):
+        return False
     return True

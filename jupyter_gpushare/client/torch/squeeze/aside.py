@@ -13,6 +13,9 @@ from torch.utils._device import DeviceContext
 COMPILED = "the model is compiled; `torch._functorch.config.activation_memory_budget` is for that"
 
 _WITHOUT_TORCH_FUNCTION = torch._C.DisableTorchFunction  # looked up once
+_is_symbolic = getattr(_symbolic_trace, "is_fx_symbolic_tracing", None) or (
+    _symbolic_trace.is_fx_tracing  # up to 2.8; newer versions warn where it is called
+)
 
 
 def reason(module: torch.nn.Module) -> str:
@@ -44,7 +47,7 @@ def _is_traced(module: torch.nn.Module) -> bool:
         type(module).__name__ == "ONNXTracedModule"  # a trace begins in its forward
         or torch._C._get_tracing_state() is not None
         or torch.compiler.is_compiling()
-        or _symbolic_trace._is_fx_tracing_flag
+        or _is_symbolic()
     )
 
 

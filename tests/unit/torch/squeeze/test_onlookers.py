@@ -41,7 +41,7 @@ class Part(torch.nn.Module):
 
 
 class Plain(torch.nn.Module):
-    """The network of a notebook; `within` is called in the midst of its forward."""
+    """The network of a notebook."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -278,17 +278,9 @@ def fitting(squeezed: Squeezed) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def granted(squeezed: Squeezed) -> Iterator[None]:
-    """How far it can be squeezed is learned in the second iteration that ends, and it is squeezed
-    from then on."""
-    with squeezed.automatically():
-        yield
-
-
 WAYS = {
     "auto": fitting,
-    "auto without room": granted,
+    "auto without room": lambda squeezed: squeezed.automatically(),  # from the second iteration on
     "a size": lambda squeezed: squeezed.to(1, 1.0),
     "a size that is never reached": lambda squeezed: squeezed.to(1 << 40),
     "moved": lambda squeezed: squeezed.to(1, 0.0),
