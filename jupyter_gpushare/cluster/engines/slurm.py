@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ...errors import EngineUnavailable, InvalidValue, NoRoom, cause
+from ...errors import EngineUnavailable, NoRoom, cause
 from ..hands.command import Ran, ran
 from ..launch.generation import ENGINE_LOG, path_of
 from .engine import Gpus, Lease, Node, Refused, Start, Status, parse, plain, shards_of
@@ -33,6 +33,7 @@ exec srun --ntasks-per-node=1 --kill-on-bad-exit=0 bash -c {task}
 TASK = (
     "trap '' USR2; export JUPYTER_GPUSHARE_START_BROKER=false; exec {command} \"$SLURMD_NODENAME\""
 )
+LATER = "--begin=now+30days"
 WARNING_SECONDS = 60  # before the time limit of a partition, at which Slurm asks a job to yield
 
 LIVE = {
@@ -57,25 +58,10 @@ FOREVER = re.compile(
     re.I,
 )
 UNREACHED = re.compile(r"unable to contact|timed out|communication|connect|temporarily", re.I)
-
-
-# Sentences of the engine itself.
-OURS = re.compile(
-    r"(-[JNwno]|--(job-name|nodes|nodelist|ntasks.*|gpus.*|gres|requeue|no-requeue|signal|output"
-    r"|open-mode|parsable|wrap|array))(=.*)?"
-)
-
-
-def options_in(text: str) -> list[str]:
-    """Return the options for sbatch in such a text. Raises InvalidValue."""
-    try:
-        options = shlex.split(text)
-    except ValueError as error:
-        raise InvalidValue(f"`cluster_sbatch` is no list of options: {error}") from None
-    for option in options:
-        if OURS.fullmatch(option):
-            raise InvalidValue(f"`cluster_sbatch` cannot have {option}: a job has one of its own")
-    return options
+# It says so of a node that was named, and of all nodes where none was.
+UNSUITED = re.compile(r"node configuration is not available", re.I)
+PREFIX = re.compile(r"^(sbatch|scancel|scontrol|squeue): (error: )?")
+HINT = re.compile(r"Try \"\w+ --help\"")
 
 
 class QueueRow(NamedTuple):
@@ -126,27 +112,40 @@ class SlurmEngine:
 
     def start(self, start: Start) -> Lease:
         try:
-            told = self._as(
-                start.user,
-                *("sbatch", "--parsable", f"--job-name={start.name}", "--ntasks-per-node=1"),
-                *(f"--nodes={len(start.where)}", f"--nodelist={','.join(start.where)}"),
-                *(
-                    self._resources(start.where),
-                    "--no-requeue",
-                    f"--signal=USR2@{WARNING_SECONDS}",
-                    "--open-mode=append",
-                ),
-                f"--output={path_of(start.directory, start.generation) / ENGINE_LOG}",
-                *self._options,
-                given=self._script(start),
-            )
+            lease = self._submitted(start, f"--nodelist={','.join(start.where)}")
         except SlurmRefused as refused:  # nothing of it is there
-            kind = Refused if FOREVER.search(str(refused)) else NoRoom
+            kind = Refused if self._is_for_ever(start, str(refused)) else NoRoom
             raise kind(f"Slurm: {refused}") from None
-        lease = Lease(start.job, start.generation, told.strip().split(";")[0], start.user)
         if not is_even(start.where):
             self._uneven[lease.handle] = {}
         return lease
+
+    def _submitted(self, start: Start, *more: str) -> Lease:
+        told = self._as(
+            start.user,
+            *("sbatch", "--parsable", f"--job-name={start.name}", "--ntasks-per-node=1"),
+            *(f"--nodes={len(start.where)}", self._resources(start.where), "--no-requeue"),
+            *(f"--signal=USR2@{WARNING_SECONDS}", "--open-mode=append"),
+            f"--output={path_of(start.directory, start.generation) / ENGINE_LOG}",
+            *(*self._options, *start.options, *more),
+            given=self._script(start),
+        )
+        return Lease(start.job, start.generation, told.strip().split(";")[0], start.user)
+
+    def _is_for_ever(self, start: Start, said: str) -> bool:
+        if start.options and UNSUITED.search(said):
+            return not self._suits_any_node(start)
+        return FOREVER.search(said) is not None
+
+    def _suits_any_node(self, start: Start) -> bool:
+        """Ask for a later job on any nodes, and take it back: sbatch does not look at nodes for one
+        that is held, and calls a drained one unsuitable where it only tests. One that stays is
+        killed like any generation that was closed."""
+        try:
+            self.kill(self._submitted(start, LATER))
+        except SlurmRefused:
+            return False
+        return True
 
     def _resources(self, where: Mapping[str, Gpus]) -> str:
         """Return the options for these GPUs; a part of a GPU is its shards, rounded up. Raises
@@ -292,11 +291,12 @@ def answer(command: Sequence[str], run: Callable[[], Ran]) -> str:
         raise EngineUnavailable(f"Slurm: {command[0]} cannot be run: {cause(error)}") from None
     if done.status == 0:
         return done.out
-    said = "; ".join(line.removeprefix(f"{command[0]}: error: ") for line in lines_of(done.said))
+    said = "; ".join(PREFIX.sub("", line) for line in lines_of(done.said))
     if UNREACHED.search(said):
         raise EngineUnavailable(f"Slurm: {said}")
     raise SlurmRefused(said)
 
 
 def lines_of(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    lines = (line.strip() for line in text.splitlines())
+    return [line for line in lines if line and not HINT.match(line)]

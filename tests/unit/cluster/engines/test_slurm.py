@@ -9,27 +9,35 @@ import signal
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 from slurm import Slurm
 
 from jupyter_gpushare.cluster.engines.engine import Lease, Node, Refused, Start
-from jupyter_gpushare.cluster.engines.slurm import SlurmEngine, gpus_in, node_of, options_in
+from jupyter_gpushare.cluster.engines.sbatch import options_in
+from jupyter_gpushare.cluster.engines.slurm import SlurmEngine, node_of
 from jupyter_gpushare.cluster.views import cluster_view
 from jupyter_gpushare.errors import EngineUnavailable, InvalidValue, JobFailed, NoRoom
 from jupyter_gpushare.jobs.connection import Cluster
-from jupyter_gpushare.jobs.job import submit
-from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.jobs.job import Job, submit
+from jupyter_gpushare.settings import Settings, as_environment
+from jupyter_gpushare.tools.cli import main
 
 from ....polling import until
 from ..conftest import NODES, MakesSettings, Sites
 from ..launch.test_launcher import lives
 from ..site import LONG
 from ..test_service import ENDLESS, seen
+from ..work import Makes, opened
 
 
 @pytest.mark.system
-def test_a_job_that_has_computed_yields_to_one_that_has_not(make_site: Sites) -> None:
-    make_site().check_that_one_yields()
+def test_a_job_that_has_computed_yields_to_one_that_has_not(make_site: Sites, slurm: Slurm) -> None:
+    """And has its options at each start."""
+    site = make_site("--comment=of-all", "--time=9")
+    site.check_that_one_yields(options=("--comment=mine",))
+    told = slurm.run("squeue", "-h", "-t", "all", "-o", "%j %k %l")
+    named = f"gs.{site.journal.cluster()}.long.g"
+    for generation in (1, 2):
+        assert f"{named}{generation} mine 9:00" in told.splitlines()
 
 
 def test_a_job_in_the_queue_of_slurm_says_why(make_site: Sites) -> None:
@@ -119,14 +127,43 @@ def test_a_function_is_called_on_slurm_and_its_result_comes_back(
         assert [(node.name, node.gpus) for node in cluster.look().nodes] == [*NODES.items()]
 
 
-def test_a_job_that_slurm_never_takes_fails_with_its_words(settings: Settings) -> None:
-    refused = replace(settings, cluster_sbatch="--account=x --partition=nowhere")
-    said = (
-        "Slurm: invalid partition specified: nowhere;"
-        " Batch job submission failed: Invalid partition name specified"
-    )
-    with pytest.raises(JobFailed, match=f"a.*{said}"):
-        submit(lambda: None, name="a", settings=refused).wait(60)
+WRONG = {
+    "--constraint=nowhere": "Batch job submission failed: Invalid feature specification",
+    "--nonsense": "unrecognized option '--nonsense'",
+    "--mem=9T": "Memory specification can not be satisfied; Batch job submission failed: Requested"
+    " node configuration is not available",
+}
+
+
+def test_a_job_with_a_wrong_option_fails_at_once_with_the_words_of_sbatch(
+    settings: Settings,
+    slurm: Slurm,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, text in as_environment(settings).items():
+        monkeypatch.setenv(name, text)
+    (script := tmp_path / "train.py").touch()
+    for option, said in WRONG.items():
+        words = ["submit", str(script), "--", "--account=lab"]
+        assert main([*words, option]) == 0
+        job = Job(capsys.readouterr().out.strip(), settings)
+        with pytest.raises(JobFailed, match=f": Slurm: {said}$"):
+            job.wait(60)
+        assert job.look().generation == 1
+    assert slurm.run("squeue", "-h") == ""
+    assert main([*words, "--partition=all"]) == 1
+    assert "JUPYTER_GPUSHARE_CLUSTER_SBATCH of the service names the" in capsys.readouterr().err
+
+
+def test_a_node_that_does_not_suit_a_job_is_refused_for_now(make_job: Makes, slurm: Slurm) -> None:
+    engine = SlurmEngine("c")
+    start = Start("c", "a", 1, opened(make_job(5, 0)).parent, {"n0": 1}, "", ["--constraint=fast"])
+    slurm.run("scontrol", "update", "nodename=n1", "features=fast")
+    with pytest.raises(NoRoom, match="Requested node configuration is not available"):
+        engine.start(start)
+    engine.kill(engine.start(start._replace(where={"n1": 1})))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +171,6 @@ def test_a_job_that_slurm_never_takes_fails_with_its_words(settings: Settings) -
     [
         ("Invalid account or account/partition combination specified", Refused),
         ("Invalid qos specification", Refused),
-        ("unrecognized option '--nonsense'", Refused),
         ("Invalid --time specification", Refused),
         ("User's group not permitted to use this partition", Refused),
         ("Requested node configuration is not available", NoRoom),
@@ -199,33 +235,30 @@ def test_a_controller_that_is_not_reached_has_refused_nothing(
 @pytest.mark.parametrize(
     ("text", "options"),
     [
-        ("", []),
         ("--partition=gpu --account='my lab'", ["--partition=gpu", "--account=my lab"]),
-        ("-p gpu", ["-p", "gpu"]),
+        ("-p gpu -t 5 --exclusive", ["-pgpu", "-t5", "--exclusive"]),
     ],
 )
 def test_options_are_those_of_a_shell(text: str, options: list[str]) -> None:
     assert options_in(text) == options
 
 
-@pytest.mark.parametrize("text", ["'", "--nodes=2", "-N", "--gpus-per-node=4", "--output=x"])
-def test_options_of_which_a_job_has_its_own_are_refused(text: str) -> None:
-    with pytest.raises(InvalidValue, match="`cluster_sbatch` "):
-        options_in(text)
-
-
 @pytest.mark.parametrize(
-    ("resources", "gpus"),
+    ("text", "said"),
     [
-        ("gpu:4", 4),
-        ("shard:4", 0),
-        ("gpu:a100:4(S:0-1),shard:16", 4),
-        ("gpu:a:1,gpu:b:2", 3),
-        ("(null)", 0),
+        ("'", "is no list of options"),
+        ("--nodes=2", "`--nodes N` says how many"),
+        ("-QN2", "`--nodes N` says how many"),  # several at once
+        ("--job a", "--job=a: `--name NAME` names a job"),  # the beginning of --job-name
+        ("--gpus-per-node=4", "`--gpus N`"),
+        ("-o x", "-ox: `jupyter gpushare logs`"),
+        ("train.py", "'train.py' is none"),
+        ("--exclusive user train.py", "'train.py' is none"),  # else sbatch would run it
     ],
 )
-def test_gpus_are_counted_whatever_they_are(resources: str, gpus: int) -> None:
-    assert gpus_in(resources) == gpus
+def test_options_that_the_service_sets_are_refused_with_what_to_use(text: str, said: str) -> None:
+    with pytest.raises(InvalidValue, match=f"^`cluster_sbatch` .*{said}"):
+        options_in(text)
 
 
 @pytest.mark.parametrize(
@@ -244,6 +277,7 @@ def test_gpus_are_counted_whatever_they_are(resources: str, gpus: int) -> None:
             Node(2, 1, shards=4),
         ),
         ("State=IDLE Gres=gpu:a100:1,shard:a100:3 GresUsed=gpu:1,shard:0", Node(1, 1, shards=3)),
+        ("State=IDLE Gres=gpu:a:1(S:0-1),gpu:b:2 GresUsed=(null)", Node(3)),
         ("State=IDLE*+NOT_RESPONDING Gres=gpu:4 GresUsed=gpu:0", Node(4, 0, alive=False)),
     ],
 )
