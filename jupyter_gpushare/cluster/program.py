@@ -27,6 +27,7 @@ from .loop import ServiceLoop
 from .server import Access, Server
 from .service import ClusterService
 
+LOOK_SECONDS = {"local": 1.0, "slurm": 5.0, "ray": 1.0}  # unless a setting says otherwise
 MakeEngine = Callable[[str], Engine]  # of the name of a cluster
 
 
@@ -46,12 +47,16 @@ def run(settings: Settings) -> None:
             journal, engine, time.time, rules=rules, bounds=bounds_of(settings), hands=hands
         )
 
-    loop = ServiceLoop(make, settings.cluster_look_seconds)
+    loop = ServiceLoop(make, look_seconds_of(settings))
     with Server(path, loop, journal.cluster(), access_of(settings, hands)) as server:
         serve(server, loop, settings.idle_exit_seconds)
     path.unlink(missing_ok=True)
     hands.end()
     journal.close()
+
+
+def look_seconds_of(settings: Settings) -> float:
+    return settings.cluster_look_seconds or LOOK_SECONDS[settings.cluster_engine]
 
 
 def access_of(settings: Settings, hands: Hands) -> Access:

@@ -81,6 +81,17 @@ def joined(words: Sequence[str], where: str) -> Iterator[str]:
         yield option
 
 
+def partition_in(options: Sequence[str]) -> str:
+    """Return the partition that the last of such options names; "": none does."""
+    partition = ""
+    for option in options:
+        if is_named(option, "--partition"):
+            partition = option.partition("=")[2]
+        elif is_named(option, "-p"):
+            partition = option.partition("p")[2]
+    return partition
+
+
 def takes_value(option: str) -> bool:
     """Whether the next word may be its value; that it has none, sbatch says itself."""
     return "=" not in option if option.startswith("--") else len(option) == 2

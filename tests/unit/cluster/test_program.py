@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -21,7 +22,7 @@ from msgspec.structs import replace
 import jupyter_gpushare as gpushare
 from jupyter_gpushare.cluster.engines.engine import Start
 from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
-from jupyter_gpushare.cluster.program import rules_of
+from jupyter_gpushare.cluster.program import look_seconds_of, rules_of
 from jupyter_gpushare.devices import nvml
 from jupyter_gpushare.errors import DoesNotFit, InvalidValue, JobFailed
 from jupyter_gpushare.jobs import pickled, rank, submission
@@ -316,6 +317,14 @@ def test_a_job_yields_by_the_settings_of_the_service(settings: Settings, script:
 def test_bounds_of_queues_rise(settings: Settings, bounds: str) -> None:
     with pytest.raises(InvalidValue, match="each larger than the one before it, and not"):
         rules_of(replace(settings, cluster_bounds=bounds))
+
+
+@pytest.mark.parametrize(
+    ("engine", "said", "seconds"), [("slurm", 0.0, 5.0), ("slurm", 2.0, 2.0), ("local", 0.0, 1.0)]
+)
+def test_jobs_of_slurm_are_looked_at_less_often(engine: Any, said: float, seconds: float) -> None:
+    given = Settings(cluster_engine=engine, cluster_look_seconds=said)
+    assert look_seconds_of(given) == seconds
 
 
 @pytest.mark.system

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from slurm import Slurm
 
 from jupyter_gpushare.cluster.engines.engine import Lease, Node, Refused, Start
 from jupyter_gpushare.cluster.engines.sbatch import options_in
-from jupyter_gpushare.cluster.engines.slurm import SlurmEngine, node_of
+from jupyter_gpushare.cluster.engines.slurm import SlurmEngine
+from jupyter_gpushare.cluster.engines.slurm_nodes import node_of
+from jupyter_gpushare.cluster.looks.looks import look_at
 from jupyter_gpushare.cluster.views import cluster_view
 from jupyter_gpushare.errors import EngineUnavailable, InvalidValue, JobFailed, NoRoom
 from jupyter_gpushare.jobs.connection import Cluster
@@ -105,6 +108,52 @@ def test_a_job_leaves_a_node_that_is_drained(make_site: Sites, slurm: Slurm) -> 
     assert site.job("a").losses == 0
 
 
+def test_the_nodes_are_those_of_the_partition_alone(
+    make_site: Sites, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where another one is named, a job that cannot resume keeps the node that it has."""
+    slurm.run("scontrol", "create", "partition=small", "nodes=n1")
+    try:
+        site = make_site()
+        site.begin("a", LONG, 0.02, resumes=False)
+        assert (site.service.nodes.keys(), {*site.job("a").place}) == (NODES.keys(), {"n0"})
+        site.engine = SlurmEngine(site.journal.cluster(), ["-psmall"])
+        site.restart()
+        site.service.step()
+        assert site.service.nodes["n0"] == Node(0, reason="it is not in the partition small")
+        site.finish(a=LONG)
+        slurm.run("scontrol", "update", "partition=small", "default=yes")
+        assert [*SlurmEngine("c").nodes()] == ["n1"]
+        monkeypatch.setenv("SBATCH_PARTITION", "nowhere,none")
+        there = "partition nowhere,none, which `cluster_sbatch` names; there is all and small"
+        with pytest.raises(EngineUnavailable, match=there):
+            SlurmEngine("c").nodes()
+    finally:
+        slurm.run("scontrol", "update", "partition=all", "default=yes")
+        slurm.run("scontrol", "delete", "partition=small")
+
+
+def test_a_look_asks_slurm_as_often_for_twenty_jobs_as_for_one(
+    make_job: Makes, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (log := tmp_path / "log").touch()
+    for name in ("scontrol", "squeue", "sinfo", "sacct"):
+        there = shutil.which(name)
+        script(tmp_path / name, f'echo {name} >> {log}\nexec {there} "$@"')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    engine, leases, asked = SlurmEngine("c"), [], []
+    for number in range(20):
+        opened(job := make_job(ENDLESS, 0.02, name=f"a{number}"), n0=1, n1=1)
+        leases.append(engine.start(Start("c", job.name, 1, job, {"n0": 1, "n1": 1})))
+        if number in (0, 19):
+            until(lambda: engine.poll(leases[:1])[leases[0]].state == "running")
+            log.write_text("")
+            assert look_at(engine, leases, True).found == {*leases}
+            asked.append(log.read_text().split())
+    slurm.run("scancel", *(lease.handle for lease in leases))
+    assert asked == [["scontrol", "scontrol", "squeue"]] * 2  # partitions, nodes, jobs
+
+
 @pytest.fixture
 def settings(slurm: Slurm, cluster_settings: MakesSettings) -> Settings:
     return cluster_settings(cluster_engine="slurm")
@@ -144,9 +193,9 @@ def test_a_job_with_a_wrong_option_fails_at_once_with_the_words_of_sbatch(
 ) -> None:
     for name, text in as_environment(settings).items():
         monkeypatch.setenv(name, text)
-    (script := tmp_path / "train.py").touch()
+    (train := tmp_path / "train.py").touch()
     for option, said in WRONG.items():
-        words = ["submit", str(script), "--", "--account=lab"]
+        words = ["submit", str(train), "--", "--account=lab"]
         assert main([*words, option]) == 0
         job = Job(capsys.readouterr().out.strip(), settings)
         with pytest.raises(JobFailed, match=f": Slurm: {said}$"):
@@ -188,10 +237,13 @@ def test_what_slurm_refuses_is_refused_for_ever_or_for_now(
 
 
 def says(path: Path, name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = path / name
-    program.write_text(f'#!/bin/sh\necho "{name}: error: {said}" >&2\nexit 1\n')
-    program.chmod(0o755)
+    script(path / name, f'echo "{name}: error: {said}" >&2\nexit 1')
     monkeypatch.setenv("PATH", str(path))
+
+
+def script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
 
 
 def test_other_jobs_of_the_user_may_have_any_name(slurm: Slurm) -> None:
