@@ -248,13 +248,8 @@ def test_no_part_of_the_broker_knows_the_service() -> None:
 
 
 ENGINE_KNOWS = {
-    ".engine",
-    ".sbatch",
-    ".slurm_commands",
-    ".slurm_nodes",
-    "..hands.command",
-    "..launch.generation",
-    "...errors",
+    *(".engine", ".sbatch", ".slurm_commands", ".slurm_nodes"),
+    *("..hands.command", "..launch.generation", "...errors"),
 }
 
 

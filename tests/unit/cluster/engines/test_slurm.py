@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from jupyter_gpushare.jobs.connection import Cluster
 from jupyter_gpushare.jobs.job import Job, submit
 from jupyter_gpushare.settings import Settings, as_environment
 from jupyter_gpushare.tools.cli import main
+from jupyter_gpushare.tools.slurm_checks import gpus_check, slurm_checks
 
 from ....polling import until
 from ..conftest import NODES, MakesSettings, Sites
@@ -176,6 +178,37 @@ def test_a_function_is_called_on_slurm_and_its_result_comes_back(
         assert [(node.name, node.gpus) for node in cluster.look().nodes] == [*NODES.items()]
 
 
+def test_the_doctor_says_what_is_wrong_with_slurm(
+    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(options: str = "", directory: str = "/proc/jobs") -> dict[str, str]:
+        given = Settings(cluster_sbatch=options, cluster_directory=directory)
+        return {c.name: f"{c.state}: {c.sentence}" for c in slurm_checks(given)}
+
+    assert [text.partition(":")[0] for text in said().values()] == ["ok"] * 6
+    assert said()["Slurm GPUs"] == "ok: 5 GPUs on 3 of 3 nodes"
+    monkeypatch.setattr(socket, "gethostname", lambda: "login")
+    assert said()["jobs' directory"].startswith("ok: /proc/jobs is on proc, which nodes may share")
+    told = said("", str(tmp_path))["jobs' directory"]
+    assert told.startswith(f"warning: {tmp_path} is on a disk of this machine")
+    without = gpus_check("a", ["NodeName=n0 State=IDLE Gres=(null)"])
+    assert (without.state, without.sentence[:12]) == ("problem", "no node of a")
+    assert said("-pa,all")["Slurm partition"] == "ok: all is up"
+    assert "problem: there is no a, but all" in said("-pa")["Slurm partition"]
+    slurm.run("scontrol", "create", "partition=a", "nodes=n1", "state=down")
+    slurm.run("scontrol", "update", "nodename=n1", "state=drain", "reason=x")
+    try:
+        assert said("-pa")["Slurm partition"].startswith("problem: a is not up")
+        assert "problem: each node with GPUs is down" in said("-pa")["Slurm GPUs"]
+    finally:
+        slurm.run("scontrol", "update", "nodename=n1", "state=resume")
+        slurm.run("scontrol", "delete", "partition=a")
+    text = Path(os.environ["SLURM_CONF"]).read_text()
+    (tmp_path / "slurm.conf").write_text(re.sub("(?<=SlurmctldPort=).*", "1", text))
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    assert said()["Slurm controller"].startswith("problem: Slurm: ")
+
+
 WRONG = {
     "--constraint=nowhere": "Batch job submission failed: Invalid feature specification",
     "--nonsense": "unrecognized option '--nonsense'",
@@ -284,15 +317,9 @@ def test_a_controller_that_is_not_reached_has_refused_nothing(
         SlurmEngine("c").nodes()
 
 
-@pytest.mark.parametrize(
-    ("text", "options"),
-    [
-        ("--partition=gpu --account='my lab'", ["--partition=gpu", "--account=my lab"]),
-        ("-p gpu -t 5 --exclusive", ["-pgpu", "-t5", "--exclusive"]),
-    ],
-)
-def test_options_are_those_of_a_shell(text: str, options: list[str]) -> None:
-    assert options_in(text) == options
+def test_options_are_those_of_a_shell() -> None:
+    given = options_in("-p gpu -t 5 --account='my lab' --exclusive")
+    assert given == ["-pgpu", "-t5", "--account=my lab", "--exclusive"]
 
 
 @pytest.mark.parametrize(
