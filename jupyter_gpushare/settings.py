@@ -341,8 +341,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 60.0
     cluster_look_seconds: Annotated[
-        float, Positive, Meta(description="interval at which the service of jobs looks at them")
-    ] = 1.0
+        float,
+        NotNegative,
+        Meta(
+            description="interval at which the service of jobs looks at them; 0: 5 s on Slurm,"
+            " whose controller serves others too, else 1 s"
+        ),
+    ] = 0.0
     max_sessions: Annotated[
         int, Positive, Meta(description="sessions that one broker admits at most")
     ] = 20_000

@@ -48,7 +48,8 @@ class Acts:
 
     def _start_of(self, job: JobRecord) -> Start:
         directory, user = Path(job.directory), lease_of(job).user
-        return Start(self._cluster, job.id, job.generation, directory, job.place, user)
+        what = (self._cluster, job.id, job.generation, directory, job.place)
+        return Start(*what, user, job.spec.options)
 
     def ask_yield(self, job: JobRecord) -> None:
         with suppress(EngineUnavailable):  # it is asked again

@@ -36,6 +36,7 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resumes: bool = False  # it saves when it is asked to yield, and goes on from there
     restarts: bool = False  # from its beginning, where it was lost
     tells: bool = False  # what it computes; else all time of its launchers is counted
+    options: tuple[str, ...] = ()  # for the engine's own command, at each start
 
     @property
     def wants_part(self) -> bool:

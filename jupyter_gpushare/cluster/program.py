@@ -16,7 +16,8 @@ from ..settings import Settings, cluster_directory, cluster_socket_path
 from ..wire.launch import checked, make_directory
 from .engines.engine import Engine
 from .engines.local import Devices, LocalEngine, declared
-from .engines.slurm import SlurmEngine, options_in
+from .engines.sbatch import options_in, options_of_job
+from .engines.slurm import SlurmEngine
 from .engines.timeout import EngineWithTimeout
 from .hands.command import Ran
 from .hands.hands import Hands, words_of
@@ -26,6 +27,7 @@ from .loop import ServiceLoop
 from .server import Access, Server
 from .service import ClusterService
 
+LOOK_SECONDS = {"local": 1.0, "slurm": 5.0, "ray": 1.0}  # unless a setting says otherwise
 MakeEngine = Callable[[str], Engine]  # of the name of a cluster
 
 
@@ -45,7 +47,7 @@ def run(settings: Settings) -> None:
             journal, engine, time.time, rules=rules, bounds=bounds_of(settings), hands=hands
         )
 
-    loop = ServiceLoop(make, settings.cluster_look_seconds)
+    loop = ServiceLoop(make, look_seconds_of(settings))
     with Server(path, loop, journal.cluster(), access_of(settings, hands)) as server:
         serve(server, loop, settings.idle_exit_seconds)
     path.unlink(missing_ok=True)
@@ -53,11 +55,26 @@ def run(settings: Settings) -> None:
     journal.close()
 
 
+def look_seconds_of(settings: Settings) -> float:
+    return settings.cluster_look_seconds or LOOK_SECONDS[settings.cluster_engine]
+
+
 def access_of(settings: Settings, hands: Hands) -> Access:
+    options_of = options_of_job if settings.cluster_engine == "slurm" else without_options
     if not hands.are_many:
-        return Access(hands)
+        return Access(hands, options_of)
     limit = settings.cluster_jobs_per_user
-    return Access(hands, settings.socket_mode, settings.socket_group, limit)
+    return Access(hands, options_of, settings.socket_mode, settings.socket_group, limit)
+
+
+def without_options(options: Sequence[str]) -> Sequence[str]:
+    """Raises InvalidValue where there are any."""
+    if options:
+        raise InvalidValue(
+            f"{options[0]} is for sbatch, and these jobs do not run on Slurm: submit without `--`"
+            " and what follows it, or with JUPYTER_GPUSHARE_CLUSTER_ENGINE=slurm"
+        )
+    return options
 
 
 def local(settings: Settings, hands: Hands) -> MakeEngine:

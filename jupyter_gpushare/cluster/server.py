@@ -10,7 +10,7 @@ import socketserver
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -29,6 +29,7 @@ from ..wire.jobs import (
     SpeakFor,
     Submit,
     check_gpus,
+    check_options,
 )
 from ..wire.launch import other_end
 from ..wire.messages import Done, Error
@@ -42,9 +43,11 @@ CONNECTIONS_OF_A_USER = 100
 
 
 class Access(NamedTuple):
-    """The users that may connect: by mode and group of the socket, and by `hands`."""
+    """The users that may connect: by mode and group of the socket, and by `hands`. `options_of`
+    returns what their jobs tell the engine as the engine takes it, or raises InvalidValue."""
 
     hands: Hands
+    options_of: Callable[[Sequence[str]], Sequence[str]]
     mode: str = "0600"
     group: str = ""
     jobs_per_user: int = sys.maxsize  # that are not over
@@ -128,6 +131,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
     def _check(self, user: str, wish: Submit) -> None:
         """Raises InvalidValue."""
         check_gpus(wish.gpus)
+        check_options(wish.options)
         try:
             self._access.hands.of(user).check(wish.directory)
         except OSError as error:
@@ -162,6 +166,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
             resumes=wish.resumes,
             restarts=wish.restarts,
             tells=wish.tells,
+            options=(*self._access.options_of(wish.options),),
         )
         return service.submit(wish.id, user, wish.directory, spec).id
 

@@ -124,14 +124,16 @@ def submit(
     resumes: bool = False,
     restarts: bool = False,
     rank_for_each_gpu: bool = False,
+    options: Sequence[str] = (),
     settings: Settings | None = None,
 ) -> Job:
     """Run a script of Python, or call a function, on a cluster: on `gpus` GPUs of at most `nodes`
     nodes (0: any number), or on a part of one GPU, such as 0.25. It runs in the present directory,
     with the environment of this process. `resumes`: it saves when it is asked to yield, and goes on
-    from there; `restarts`: from its beginning, where it was lost. Raises InvalidValue, DoesNotFit
-    and BrokerUnavailable."""
-    wanted = Wanted(gpus, nodes, name, resumes, restarts, rank_for_each_gpu)
+    from there; `restarts`: from its beginning, where it was lost; `options`: words for
+    sbatch, such as ``["--account=lab"]``, where the engine is Slurm. Raises InvalidValue,
+    DoesNotFit and BrokerUnavailable."""
+    wanted = Wanted(gpus, nodes, name, resumes, restarts, rank_for_each_gpu, options)
     settings = settings or load()
     if not callable(what):
         return of_script(settings, Path(what), [str(word) for word in arguments], wanted)

@@ -17,7 +17,7 @@ import msgspec
 from ..errors import InvalidValue, cause
 from ..format import size
 from ..settings import Settings, cluster_directory
-from ..wire.jobs import JOB_FILE, MOST_GPUS, Gpus, Submit, check_gpus
+from ..wire.jobs import JOB_FILE, MOST_GPUS, Gpus, Submit, check_gpus, check_options
 from ..wire.launch import make_directory
 from .pickled import MODULE
 
@@ -37,7 +37,7 @@ MOST_JOB_BYTES = 1 << 20  # of job.json, which a launcher reads
 
 class Wanted(NamedTuple):
     """How a job is to be run: on GPUs of at most this number of nodes (0: any), with a rank for
-    each GPU or for each node."""
+    each GPU or for each node. `options` are for sbatch."""
 
     gpus: Gpus = 1
     nodes: int = 0
@@ -45,6 +45,7 @@ class Wanted(NamedTuple):
     resumes: bool = False
     restarts: bool = False
     rank_for_each_gpu: bool = False
+    options: Sequence[str] = ()
 
 
 def made(
@@ -70,6 +71,7 @@ def made(
         resumes=wanted.resumes,
         restarts=wanted.restarts,
         tells=False,
+        options=(*wanted.options,),
     )
 
 
@@ -87,6 +89,7 @@ def command_of(script: Path, arguments: Sequence[str]) -> list[str]:
 
 def check(wanted: Wanted) -> None:
     check_gpus(wanted.gpus)
+    check_options(wanted.options)
     if not 0 <= wanted.nodes <= MOST_GPUS:
         raise InvalidValue(f"a job has 1 node or more, or 0 for any number, not {wanted.nodes}")
     if wanted.resumes and wanted.restarts:

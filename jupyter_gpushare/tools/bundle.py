@@ -21,7 +21,7 @@ from ..settings import Settings, socket_path
 from ..wire.client import Client
 from ..wire.launch import log_path
 from ..wire.snapshot import RestingView, SessionView, Snapshot
-from .doctor import Check
+from .check import Check
 
 LOG_BYTES = 64 << 10  # of the end of a log
 FIRST_UID = 1000  # of people; accounts below are those of the system, and are no names

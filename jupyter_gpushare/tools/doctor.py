@@ -13,9 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from .._version import __version__
 from ..broker.admin import rulebook_file
@@ -28,12 +26,13 @@ from ..jobs.connection import Cluster
 from ..settings import Settings, cluster_socket_path, socket_path
 from ..wire.client import Client
 from ..wire.jobs import NodeView
+from .check import Check, State
+from .slurm_checks import slurm_checks
 
 if TYPE_CHECKING:
     from ..devices.nvml import GpuUse
     from ..tables import Table
 
-State: TypeAlias = Literal["ok", "warning", "problem"]
 TORCH_SECONDS = 120  # a first import from a cold network disk takes long
 
 # A separate process imports it: the doctor stays light, and an import that crashes does no harm.
@@ -48,14 +47,6 @@ print(json.dumps([torch.__version__, self_test(), lanes]))
 WITHOUT_LANES = (
     "notebooks take turns all the same, and PyTorch's cache is emptied at the end of each turn"
 )
-
-
-class Check(msgspec.Struct, frozen=True):
-    """One check; the sentence of a warning or problem says how to mend it."""
-
-    name: str
-    state: State
-    sentence: str
 
 
 def examine(settings: Settings) -> Iterator[Check]:
@@ -243,18 +234,18 @@ def _jobs(settings: Settings) -> Iterator[Check]:
     """Tell where jobs would run: by the service of another user, or by an engine of one's own."""
     from ..wire.launch import is_of_another_user
 
-    is_slurm = settings.cluster_engine == "slurm"
     nodes: Mapping[str, Node | NodeView]
     try:
         if settings.cluster_url or is_of_another_user(cluster_socket_path(settings)):
             with Cluster(settings) as cluster:
                 nodes = {node.name: node for node in cluster.look().nodes}
         else:
+            if settings.cluster_engine == "slurm":
+                yield from slurm_checks(settings)
             engine = engine_of(settings, Hands(words_of(settings.cluster_as_user)))("doctor")
             nodes = {**engine.nodes()}
     except GpuShareError as error:
-        mend = "JUPYTER_GPUSHARE_CLUSTER_ENGINE=local runs jobs on this machine"
-        yield Check("jobs", "problem", str(error) + (f": {mend}" if is_slurm else ""))
+        yield Check("jobs", "problem", str(error))
         return
     if NO_GPU in (node.reason for node in nodes.values()):
         yield Check("jobs", "ok", f"{settings.cluster_engine}: {NO_GPU}")

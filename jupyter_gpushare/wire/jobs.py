@@ -7,6 +7,7 @@ whose it is: the kernel tells the user of the socket, and one with all rights ma
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -21,6 +22,7 @@ MOST_GPUS = 1_000_000
 MOST_JOBS = 1000  # in one answer
 Gpus: TypeAlias = int | float  # a whole number of GPUs, or a part of one in hundredths
 PARTS = 100  # of a GPU
+MOST_OPTIONS = 4096  # characters of all options of a job
 NUMBER_OF_GPUS = (
     "a job has a whole number of GPUs from 1 on, or a part of one in hundredths such as 0.25"
 )
@@ -32,8 +34,8 @@ JOB_FILE = "job.json"
 class Submit(Message, frozen=True, forbid_unknown_fields=True):
     """A job whose directory is made already. At most `nodes` nodes; 0: any number. `resumes`: it
     saves when it is asked to yield, and goes on from there; `restarts`: from its beginning, where
-    it was lost; `tells`: it writes what it computes. The answer is its JobView, also when the same
-    is submitted again."""
+    it was lost; `tells`: it writes what it computes; `options` are for sbatch, where the engine
+    is Slurm. The answer is its JobView, also when the same is submitted again."""
 
     id: str
     directory: str
@@ -42,6 +44,7 @@ class Submit(Message, frozen=True, forbid_unknown_fields=True):
     resumes: bool = False
     restarts: bool = False
     tells: bool = False
+    options: tuple[str, ...] = ()
 
 
 class SpeakFor(Message, frozen=True):
@@ -170,6 +173,15 @@ def check_gpus(gpus: Gpus) -> None:
     """Raises InvalidValue."""
     if not is_number_of_gpus(gpus):
         raise InvalidValue(f"{NUMBER_OF_GPUS}, and not {gpus}")
+
+
+def check_options(options: Sequence[str]) -> None:
+    """Raises InvalidValue."""
+    for word in options:
+        if not word.isprintable():
+            raise InvalidValue(f"an option of a job is one line of text, and not {word!a}")
+    if sum(map(len, options)) > MOST_OPTIONS:
+        raise InvalidValue(f"the options of a job have at most {MOST_OPTIONS:,} characters")
 
 
 def is_number_of_gpus(gpus: Gpus) -> bool:

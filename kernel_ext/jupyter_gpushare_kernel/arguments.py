@@ -37,6 +37,7 @@ class Command(NamedTuple):
     takes: str = ""  # what the one word that may follow stands for; empty: none may
     takes_phrase: bool = False  # that may be several words
     needs_word: bool = False
+    passes: str = ""  # what the words behind `--` are for; empty: there are none
 
 
 class Arguments(NamedTuple):
@@ -137,6 +138,7 @@ JOB = (
     Option("--rank-for-each-gpu", "", None, "a process for each GPU, and not for each node"),
 )
 HELP = {"-h", "--help"}
+END = "--"
 RESUME = Option("--resume", "", None, "end the pause")
 
 COMMANDS = {
@@ -176,8 +178,9 @@ COMMANDS = {
         Command(
             "submit",
             "as the first line of a cell, `%%gpushare submit`: run the cell as a job, once GPUs are"
-            " free",
+            " free; options of sbatch may follow `--`, where jobs run on Slurm",
             JOB,
+            passes="options",
         ),
         Command("jobs", "show your jobs, and what they wait for"),
         Command(
@@ -266,7 +269,9 @@ def _split(line: str) -> list[str]:
 def _read_rest(command: Command, words: list[str]) -> Arguments:
     word, given, rest = None, {}, iter(words)
     for written in rest:
-        if written.startswith("-"):
+        if written == END and command.passes:
+            given[command.passes] = [*rest]
+        elif written.startswith("-"):
             flag, _, value = written.partition("=")
             option = _option(command, flag)
             given[flag.lstrip("-")] = _value(option, value or None, rest)

@@ -247,7 +247,10 @@ def test_no_part_of_the_broker_knows_the_service() -> None:
     assert {each.path for each in found} == {broker / "transport" / "server.py"}
 
 
-ENGINE_KNOWS = {".engine", "..hands.command", "..launch.generation", "...errors"}
+ENGINE_KNOWS = {
+    *(".engine", ".sbatch", ".slurm_commands", ".slurm_nodes"),
+    *("..hands.command", "..launch.generation", "...errors"),
+}
 
 
 def test_an_engine_knows_its_seam_directories_and_errors_alone() -> None:

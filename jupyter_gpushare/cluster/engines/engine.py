@@ -12,7 +12,7 @@ takes the next number. So no engine needs a start that may be repeated.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -66,6 +66,7 @@ class Start(NamedTuple):
     directory: Path
     where: Mapping[str, Gpus]
     user: str = ""  # as whom it runs; "": as the service's own
+    options: Sequence[str] = ()  # of the engine's own command, for an engine that has one
 
     @property
     def name(self) -> str:

@@ -7,19 +7,23 @@ that the service has chosen, so nothing of ours waits in Slurm's queue for long.
 from __future__ import annotations
 
 import getpass
+import os
 import re
 import secrets
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ...errors import EngineUnavailable, InvalidValue, NoRoom, cause
+from ...errors import EngineUnavailable, NoRoom
 from ..hands.command import Ran, ran
 from ..launch.generation import ENGINE_LOG, path_of
 from .engine import Gpus, Lease, Node, Refused, Start, Status, parse, plain, shards_of
+from .sbatch import partition_in
+from .slurm_commands import SlurmRefused, answer, run
+from .slurm_nodes import default_partition, gpus_in, hosts_of, names_in, node_of, shards_in
 
 RunAs = Callable[[str, Sequence[str], str], Ran]  # user, command, and its standard input
 
@@ -33,6 +37,7 @@ exec srun --ntasks-per-node=1 --kill-on-bad-exit=0 bash -c {task}
 TASK = (
     "trap '' USR2; export JUPYTER_GPUSHARE_START_BROKER=false; exec {command} \"$SLURMD_NODENAME\""
 )
+LATER = "--begin=now+30days"
 WARNING_SECONDS = 60  # before the time limit of a partition, at which Slurm asks a job to yield
 
 LIVE = {
@@ -44,9 +49,6 @@ STATUSES = {
     "NODE_FAIL": Status("unreachable"),
     **{state: Status("running") for state in LIVE},
 }  # a job in any other state is gone
-# A node that is to be emptied, and one that is dead. PLANNED is what a request of ours makes of it.
-LEAVING = ("drain", "maint", "reserved", "power", "reboot")
-DEAD = ("down", "fail", "unknown", "not_responding")
 # The answer of scancel for a finished job, if it has any.
 OVER = re.compile(r"invalid job id|already complet|^$", re.I)
 # What sbatch says of options that it will never take. Any other refusal may pass.
@@ -56,33 +58,21 @@ FOREVER = re.compile(
     r"|not permitted to use|access denied|permission denied",
     re.I,
 )
-UNREACHED = re.compile(r"unable to contact|timed out|communication|connect|temporarily", re.I)
-
-
-# Sentences of the engine itself.
-OURS = re.compile(
-    r"(-[JNwno]|--(job-name|nodes|nodelist|ntasks.*|gpus.*|gres|requeue|no-requeue|signal|output"
-    r"|open-mode|parsable|wrap|array))(=.*)?"
-)
-
-
-def options_in(text: str) -> list[str]:
-    """Return the options for sbatch in such a text. Raises InvalidValue."""
-    try:
-        options = shlex.split(text)
-    except ValueError as error:
-        raise InvalidValue(f"`cluster_sbatch` is no list of options: {error}") from None
-    for option in options:
-        if OURS.fullmatch(option):
-            raise InvalidValue(f"`cluster_sbatch` cannot have {option}: a job has one of its own")
-    return options
+# It says so of a node that was named, and of all nodes where none was.
+UNSUITED = re.compile(r"node configuration is not available", re.I)
 
 
 class QueueRow(NamedTuple):
-    """A generation of this cluster in Slurm's queue."""
+    """A job in Slurm's queue."""
 
-    lease: Lease
+    lease: Lease | None  # of this cluster; None: of others
     status: Status | None  # None: it is over
+    nodes: str  # that it has, like `n[0-3]`
+    resources: str  # of each of them
+
+    @property
+    def is_live(self) -> bool:
+        return self.status is not None and self.status.state == "running"
 
 
 class SlurmEngine:
@@ -101,52 +91,64 @@ class SlurmEngine:
         self._python = python
         self._run_as = run_as or (lambda user, command, given: ran(command, given))
         self._has_users = run_as is not None
+        self._partition = partition_in(options) or os.environ.get("SBATCH_PARTITION", "")
+        # The rows that the last look at nodes has found, for each verb that looks right after it.
+        self._found: dict[str, list[QueueRow]] = {}
         self._uneven: dict[str, dict[str, int]] = {}  # what gangs of unequal parts really have
         self._shards: dict[str, int] = {}  # of each GPU of a node
 
     def nodes(self) -> Mapping[str, Node]:
+        """Return those of the partition, and those that jobs of this cluster still have of before
+        another one was named: they count as drained."""
+        partition = self._partition or default_partition()
         lines = run("scontrol", "-o", "-d", "show", "nodes").splitlines()
-        nodes = dict(node_of(line) for line in lines if "NodeName=" in line)
-        self._shards = {name: node.shards for name, node in nodes.items()}
-        return nodes | self._with_shards({n: node for n, node in nodes.items() if node.shards})
-
-    def _with_shards(self, nodes: Mapping[str, Node]) -> dict[str, Node]:
-        """How many shards of a node are used is found by its jobs: Slurm 22.05 has a wrong number
-        of them in what it says of the node."""
-        used = Counter[str]()
-        if nodes:
-            for line in run("squeue", "-h", "-t", "all", "-o", "%T|%N|%b").splitlines():
-                state, names, resources = line.split("|", 2)
-                if state in LIVE and (shards := shards_in(resources)):
-                    used.update(dict.fromkeys(hosts_of(names), shards))
-        return {
-            name: node._replace(used=plain(node.used + used[name] / node.shards))
-            for name, node in nodes.items()
+        all = dict(node_of(line) for line in lines if "NodeName=" in line)
+        names = names_in(partition, lines)
+        self._shards = {name: all[name].shards for name in names}
+        rows = self._rows(any(self._shards.values()))
+        self._found = dict.fromkeys(("adopt", "poll"), rows)
+        ours = {name for row in rows if row.lease and row.is_live for name in hosts_of(row.nodes)}
+        left = Node(0, reason=f"it is not in the partition {partition}")
+        return with_shards({name: all[name] for name in names}, rows) | {
+            name: left._replace(alive=all[name].alive) for name in ours & all.keys() - {*names}
         }
 
     def start(self, start: Start) -> Lease:
         try:
-            told = self._as(
-                start.user,
-                *("sbatch", "--parsable", f"--job-name={start.name}", "--ntasks-per-node=1"),
-                *(f"--nodes={len(start.where)}", f"--nodelist={','.join(start.where)}"),
-                *(
-                    self._resources(start.where),
-                    "--no-requeue",
-                    f"--signal=USR2@{WARNING_SECONDS}",
-                    "--open-mode=append",
-                ),
-                f"--output={path_of(start.directory, start.generation) / ENGINE_LOG}",
-                *self._options,
-                given=self._script(start),
-            )
+            lease = self._submitted(start, f"--nodelist={','.join(start.where)}")
         except SlurmRefused as refused:  # nothing of it is there
-            kind = Refused if FOREVER.search(str(refused)) else NoRoom
+            kind = Refused if self._is_for_ever(start, str(refused)) else NoRoom
             raise kind(f"Slurm: {refused}") from None
-        lease = Lease(start.job, start.generation, told.strip().split(";")[0], start.user)
         if not is_even(start.where):
             self._uneven[lease.handle] = {}
         return lease
+
+    def _submitted(self, start: Start, *more: str) -> Lease:
+        told = self._as(
+            start.user,
+            *("sbatch", "--parsable", f"--job-name={start.name}", "--ntasks-per-node=1"),
+            *(f"--nodes={len(start.where)}", self._resources(start.where), "--no-requeue"),
+            *(f"--signal=USR2@{WARNING_SECONDS}", "--open-mode=append"),
+            f"--output={path_of(start.directory, start.generation) / ENGINE_LOG}",
+            *(*self._options, *start.options, *more),
+            given=self._script(start),
+        )
+        return Lease(start.job, start.generation, told.strip().split(";")[0], start.user)
+
+    def _is_for_ever(self, start: Start, said: str) -> bool:
+        if start.options and UNSUITED.search(said):
+            return not self._suits_any_node(start)
+        return FOREVER.search(said) is not None
+
+    def _suits_any_node(self, start: Start) -> bool:
+        """Ask for a later job on any nodes, and take it back: sbatch does not look at nodes for one
+        that is held, and calls a drained one unsuitable where it only tests. One that stays is
+        killed like any generation that was closed."""
+        try:
+            self.kill(self._submitted(start, LATER))
+        except SlurmRefused:
+            return False
+        return True
 
     def _resources(self, where: Mapping[str, Gpus]) -> str:
         """Return the options for these GPUs; a part of a GPU is its shards, rounded up. Raises
@@ -175,31 +177,39 @@ class SlurmEngine:
     def poll(self, leases: Collection[Lease]) -> Mapping[Lease, Status]:
         """A lease is found by number and name: a controller that has lost its state gives numbers
         out again."""
-        there = {row.lease: row.status for row in self._rows() if row.lease in leases}
+        there = {row.lease: row.status for row in self._rows_for("poll") if row.lease in leases}
         return {
             lease: status._replace(where=self._where(lease))
             if status.state == "running"
             else status
             for lease, status in there.items()
-            if status is not None
+            if lease is not None and status is not None
         }
 
     def adopt(self) -> Collection[Lease]:
-        return {row.lease for row in self._rows() if row.status is not None}
+        rows = self._rows_for("adopt")
+        return {row.lease for row in rows if row.lease is not None and row.status is not None}
 
-    def _rows(self) -> Iterator[QueueRow]:
+    def _rows_for(self, verb: str) -> list[QueueRow]:
+        """A look at a cluster asks for its nodes first, and Slurm for its queue once."""
+        found = self._found.pop(verb, None)
+        return self._rows() if found is None else found
+
+    def _rows(self, is_of_all: bool = False) -> list[QueueRow]:
         """Others may name their jobs like ours. A name may have any character, and lines that look
         like those of other jobs: so each line begins with a new random word."""
         own, begin = getpass.getuser(), secrets.token_hex(8)
-        of = () if self._has_users else ("-u", own)
-        shown = f"{begin}|%i|%T|%u|%r|%j"
-        for line in run("squeue", "-h", "-t", "all", *of, "-o", shown).splitlines():
-            if not line.startswith(begin):
-                continue
-            _, number, state, user, reason, name = line.split("|", 5)
-            if (found := parse(name, self._cluster)) is not None:
-                lease = Lease(*found, number, "" if user == own else user)
-                yield QueueRow(lease, status_of(state, reason))
+        of = () if self._has_users or is_of_all else ("-u", own)
+        shown = f"{begin}|%i|%T|%u|%r|%N|%b|%j"
+        lines = run("squeue", "-h", "-t", "all", *of, "-o", shown).splitlines()
+        return [self._row_of(line, own) for line in lines if line.startswith(begin)]
+
+    def _row_of(self, line: str, own: str) -> QueueRow:
+        _, number, state, user, reason, nodes, resources, name = line.split("|", 7)
+        lease = None
+        if (found := parse(name, self._cluster)) and (self._has_users or user == own):
+            lease = Lease(*found, number, "" if user == own else user)
+        return QueueRow(lease, status_of(state, reason), nodes, resources)
 
     def _cancel(self, lease: Lease, *options: str) -> None:
         """Cancel a job. Cancelling a finished job has no effect."""
@@ -210,6 +220,7 @@ class SlurmEngine:
                 raise EngineUnavailable(f"Slurm: {refused}") from None
 
     def _as(self, user: str, *command: str, given: str = "") -> str:
+        self._found.clear()  # it may be otherwise from now on
         return answer(command, lambda: self._run_as(user, command, given))
 
     def _where(self, lease: Lease) -> Mapping[str, int]:
@@ -227,32 +238,19 @@ def status_of(state: str, reason: str) -> Status | None:
     return status._replace(reason=f"Slurm: {reason}")
 
 
-def node_of(line: str) -> tuple[str, Node]:
-    """Return a node from its line of `scontrol -o -d show nodes`."""
-    told = dict(re.findall(r"(\w+)=(\S*)", line))
-    state = told.get("State", "unknown").lower()
-    reason = re.search(r"Reason=(.*?)(?: \[|$)", line)
-    there = told.get("Gres", "")
-    gpus = 0 if any(word in state for word in LEAVING) else gpus_in(there)
-    shards = shards_in(there) // max(1, gpus_in(there))
-    is_alive = not any(word in state for word in DEAD) and not state.endswith("*")
-    # While it completes a job it takes no other, but for one that wants shards.
-    used = gpus if "completing" in state and not shards else gpus_in(told.get("GresUsed", ""))
-    return told["NodeName"], Node(gpus, used, is_alive, reason[1] if reason else "", shards)
-
-
-def gpus_in(resources: str) -> int:
-    """Return the GPUs of a list like `gpu:a100:4(S:0-1),shard:16`."""
-    return counted_in("gpu", resources)
-
-
-def shards_in(resources: str) -> int:
-    return counted_in("shard", resources)
-
-
-def counted_in(kind: str, resources: str) -> int:
-    found = re.findall(rf"\b{kind}(?::[^:,(]+)?:(\d+)", resources)
-    return sum(int(count) for count in found)
+def with_shards(nodes: Mapping[str, Node], rows: Iterable[QueueRow]) -> dict[str, Node]:
+    """How many shards of a node are used is found by its jobs: Slurm 22.05 has a wrong number of
+    them in what it says of the node."""
+    used = Counter[str]()
+    for row in rows:
+        if row.is_live and (shards := shards_in(row.resources)):
+            used.update(dict.fromkeys(hosts_of(row.nodes), shards))
+    return {
+        name: node._replace(used=plain(node.used + used[name] / node.shards))
+        if node.shards
+        else node
+        for name, node in nodes.items()
+    }
 
 
 def divided(number: str) -> Iterator[tuple[str, int]]:
@@ -266,37 +264,3 @@ def divided(number: str) -> Iterator[tuple[str, int]]:
 def is_even(where: Mapping[str, Gpus]) -> bool:
     """Whether each node has as many GPUs as the others."""
     return len({*where.values()}) == 1
-
-
-def hosts_of(names: str) -> list[str]:
-    """Return the nodes of a list like `n[0-3,7]`."""
-    return run("scontrol", "show", "hostnames", names).split() if "[" in names else names.split(",")
-
-
-class SlurmRefused(Exception):
-    """A command of Slurm has not done what it was to do; the text is Slurm's."""
-
-
-def run(*command: str) -> str:
-    return answer(command, lambda: ran(command))
-
-
-def answer(command: Sequence[str], run: Callable[[], Ran]) -> str:
-    """Return what a command prints. Raises Refused, and EngineUnavailable where Slurm could not be
-    asked."""
-    try:
-        done = run()
-    except TimeoutError as error:
-        raise EngineUnavailable(f"Slurm: {error}") from None
-    except OSError as error:
-        raise EngineUnavailable(f"Slurm: {command[0]} cannot be run: {cause(error)}") from None
-    if done.status == 0:
-        return done.out
-    said = "; ".join(line.removeprefix(f"{command[0]}: error: ") for line in lines_of(done.said))
-    if UNREACHED.search(said):
-        raise EngineUnavailable(f"Slurm: {said}")
-    raise SlurmRefused(said)
-
-
-def lines_of(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if line.strip()]

@@ -12,13 +12,16 @@ from collections.abc import Sequence
 from ...errors import GpuShareError
 from .output import tell
 from .parser import make_parser
+from .submit import divided
 
 __all__ = ["main", "make_parser"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    arguments, rest = make_parser().parse_known_args(argv)
+    words, options = divided([*(sys.argv[1:] if argv is None else argv)])
+    arguments, rest = make_parser().parse_known_args(words)
+    arguments.options = options
     if rest:
         arguments.parser.refuse(rest[0])
     try:

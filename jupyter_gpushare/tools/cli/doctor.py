@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...settings import Settings
-from ..doctor import Check
+from ..check import Check
 from .argument_types import add_json
 from .connection import settings_of
 from .output import show_growing, show_json, tell

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...jobs.job import of_script
@@ -11,12 +12,17 @@ from .argument_types import gpus
 from .connection import settings_of
 
 HELP = "run a script of Python on GPUs of a cluster, as soon as they are free"
+END = "--"  # of the arguments of the script, which may have such a word itself
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("script", type=Path, metavar="SCRIPT", help="a script of Python")
     command.add_argument(
-        "arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the script"
+        "arguments",
+        nargs=argparse.REMAINDER,
+        metavar="...",
+        help="arguments of the script; behind the last `--` those of sbatch, where jobs run on"
+        " Slurm",
     )
     command.add_argument(
         "--gpus",
@@ -61,7 +67,17 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.resumes,
         arguments.restarts,
         arguments.rank_for_each_gpu,
+        arguments.options,
     )
     job = of_script(settings_of(arguments), arguments.script, arguments.arguments, wanted)
     print(job.id)
     return 0
+
+
+def divided(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the words of a command line, and those behind the last `--` of this command, which
+    are for sbatch. The parser would drop the first `--`, and not the last one."""
+    if words[:1] != ["submit"] or END not in words:
+        return words, ()
+    end = len(words) - 1 - words[::-1].index(END)
+    return words[:end], words[end + 1 :]

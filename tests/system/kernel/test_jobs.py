@@ -66,6 +66,7 @@ MISTAKES = {
     "%%gpushare submit --gpus 9\npass": "a job of 9 GPUs never fits: the nodes have at most",
     "%%gpushare submit --gpus 0\npass": "--gpus 0 is wrong; it takes a whole number from 1",
     "%%gpushare submit --gpu 1\npass": "has no option --gpu; did you mean --gpus?",
+    "%%gpushare submit -- -A lab\npass": "-A is for sbatch, and these jobs do not run on Slurm",
     "%gpushare logs": "`%gpushare logs` wants JOB, to print what the job of this id has",
     "%gpushare cancel nosuch": "there is no job nosuch",
     "%%gpushare submit\na = = 2": "line 1 of the cell is wrong: ",

@@ -224,9 +224,9 @@ class Site:
         for id in ids:
             (self.directory(id) / "hurry").touch()
 
-    def check_that_one_yields(self) -> None:
+    def check_that_one_yields(self, **spec: Any) -> None:
         """A job that has computed yields to one that has not, and goes on behind it."""
-        self.submit("long", LONG, 0.02, gpus=4)
+        self.submit("long", LONG, 0.02, gpus=4, **spec)
         self.until(lambda: self.attained("long") > 1)
         self.submit("short", 10, STEP, gpus=2)
         self.until_state(short="done")

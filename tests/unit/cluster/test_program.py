@@ -21,7 +21,7 @@ from msgspec.structs import replace
 import jupyter_gpushare as gpushare
 from jupyter_gpushare.cluster.engines.engine import Start
 from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
-from jupyter_gpushare.cluster.program import rules_of
+from jupyter_gpushare.cluster.program import look_seconds_of, rules_of
 from jupyter_gpushare.devices import nvml
 from jupyter_gpushare.errors import DoesNotFit, InvalidValue, JobFailed
 from jupyter_gpushare.jobs import pickled, rank, submission
@@ -254,16 +254,6 @@ def test_a_job_waits_for_its_gpus_and_may_be_cancelled(settings: Settings, scrip
         first.wait()
 
 
-@pytest.mark.system
-def test_a_job_that_could_never_run_leaves_nothing(
-    settings: Settings, script: Scripts, tmp_path: Path
-) -> None:
-    sentence = "a job of 3 GPUs on 1 node never fits: the nodes have at most n0 2, n1 2"
-    with pytest.raises(DoesNotFit, match=sentence):
-        submit(script(COUNTS), gpus=3, nodes=1, settings=settings)
-    assert [*(tmp_path / "state" / "jobs").iterdir()] == []
-
-
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -271,13 +261,17 @@ def test_a_job_that_could_never_run_leaves_nothing(
         ({"gpus": 1.5}, "a job has a whole number of GPUs from 1 on"),
         ({"nodes": -1}, "1 node or more, or 0 for any number, not -1"),
         ({"resumes": True, "restarts": True}, "not both"),
+        ({"options": ["--comment=a\n"]}, "is one line of text, and not"),
+        ({"options": ["--account=a"]}, "--account=a is for sbatch, and these jobs do not run on"),
+        ({"gpus": 3, "nodes": 1}, "3 GPUs on 1 node never fits: the nodes have at most n0 2, n1 2"),
     ],
 )
-def test_a_wish_that_cannot_be_is_refused(
-    settings: Settings, script: Scripts, options: dict[str, int], sentence: str
+def test_a_wish_that_cannot_be_is_refused_and_leaves_nothing(
+    settings: Settings, script: Scripts, options: dict[str, int], sentence: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(InvalidValue, match=sentence):
+    with pytest.raises((InvalidValue, DoesNotFit), match=sentence):
         submit(script(COUNTS), settings=settings, **options)  # type: ignore[arg-type]
+    assert [*tmp_path.glob("state/jobs/*")] == []
 
 
 def test_there_is_no_job_without_a_script(settings: Settings, tmp_path: Path) -> None:
@@ -316,6 +310,12 @@ def test_a_job_yields_by_the_settings_of_the_service(settings: Settings, script:
 def test_bounds_of_queues_rise(settings: Settings, bounds: str) -> None:
     with pytest.raises(InvalidValue, match="each larger than the one before it, and not"):
         rules_of(replace(settings, cluster_bounds=bounds))
+
+
+def test_jobs_of_slurm_are_looked_at_less_often(settings: Settings) -> None:
+    for engine, said, seconds in (("slurm", 0, 5), ("slurm", 2, 2), ("local", 0, 1)):
+        given = replace(settings, cluster_engine=engine, cluster_look_seconds=said)
+        assert look_seconds_of(given) == seconds
 
 
 @pytest.mark.system

@@ -274,9 +274,9 @@ def test_the_doctor_tells_how_to_mend_what_is_wrong(
 
 @pytest.mark.system
 def test_the_doctor_says_why_no_job_can_run(checks: Checks, tmp_path: Path) -> None:
-    found = checks(JUPYTER_GPUSHARE_CLUSTER_ENGINE="slurm", PATH=str(tmp_path))["jobs"]
+    found = checks(JUPYTER_GPUSHARE_CLUSTER_ENGINE="slurm", PATH=str(tmp_path))["Slurm"]
     assert found["state"] == "problem"
-    assert found["sentence"].startswith("Slurm: scontrol cannot be run: ")
+    assert found["sentence"].startswith("PATH has no sbatch, scancel, squeue, scontrol: ")
     assert "JUPYTER_GPUSHARE_CLUSTER_ENGINE=local runs jobs" in found["sentence"]
 
 

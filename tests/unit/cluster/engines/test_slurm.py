@@ -5,31 +5,44 @@ from __future__ import annotations
 import getpass
 import os
 import re
+import shutil
 import signal
+import socket
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 from slurm import Slurm
 
 from jupyter_gpushare.cluster.engines.engine import Lease, Node, Refused, Start
-from jupyter_gpushare.cluster.engines.slurm import SlurmEngine, gpus_in, node_of, options_in
+from jupyter_gpushare.cluster.engines.sbatch import options_in
+from jupyter_gpushare.cluster.engines.slurm import SlurmEngine
+from jupyter_gpushare.cluster.engines.slurm_nodes import node_of
+from jupyter_gpushare.cluster.looks.looks import look_at
 from jupyter_gpushare.cluster.views import cluster_view
 from jupyter_gpushare.errors import EngineUnavailable, InvalidValue, JobFailed, NoRoom
 from jupyter_gpushare.jobs.connection import Cluster
-from jupyter_gpushare.jobs.job import submit
-from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.jobs.job import Job, submit
+from jupyter_gpushare.settings import Settings, as_environment
+from jupyter_gpushare.tools.cli import main
+from jupyter_gpushare.tools.slurm_checks import gpus_check, slurm_checks
 
 from ....polling import until
 from ..conftest import NODES, MakesSettings, Sites
 from ..launch.test_launcher import lives
 from ..site import LONG
 from ..test_service import ENDLESS, seen
+from ..work import Makes, opened
 
 
 @pytest.mark.system
-def test_a_job_that_has_computed_yields_to_one_that_has_not(make_site: Sites) -> None:
-    make_site().check_that_one_yields()
+def test_a_job_that_has_computed_yields_to_one_that_has_not(make_site: Sites, slurm: Slurm) -> None:
+    """And has its options at each start."""
+    site = make_site("--comment=of-all", "--time=9")
+    site.check_that_one_yields(options=("--comment=mine",))
+    told = slurm.run("squeue", "-h", "-t", "all", "-o", "%j %k %l")
+    named = f"gs.{site.journal.cluster()}.long.g"
+    for generation in (1, 2):
+        assert f"{named}{generation} mine 9:00" in told.splitlines()
 
 
 def test_a_job_in_the_queue_of_slurm_says_why(make_site: Sites) -> None:
@@ -97,6 +110,52 @@ def test_a_job_leaves_a_node_that_is_drained(make_site: Sites, slurm: Slurm) -> 
     assert site.job("a").losses == 0
 
 
+def test_the_nodes_are_those_of_the_partition_alone(
+    make_site: Sites, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where another one is named, a job that cannot resume keeps the node that it has."""
+    slurm.run("scontrol", "create", "partition=small", "nodes=n1")
+    try:
+        site = make_site()
+        site.begin("a", LONG, 0.02, resumes=False)
+        assert (site.service.nodes.keys(), {*site.job("a").place}) == (NODES.keys(), {"n0"})
+        site.engine = SlurmEngine(site.journal.cluster(), ["-psmall"])
+        site.restart()
+        site.service.step()
+        assert site.service.nodes["n0"] == Node(0, reason="it is not in the partition small")
+        site.finish(a=LONG)
+        slurm.run("scontrol", "update", "partition=small", "default=yes")
+        assert [*SlurmEngine("c").nodes()] == ["n1"]
+        monkeypatch.setenv("SBATCH_PARTITION", "nowhere,none")
+        there = "partition nowhere,none, which `cluster_sbatch` names; there is all and small"
+        with pytest.raises(EngineUnavailable, match=there):
+            SlurmEngine("c").nodes()
+    finally:
+        slurm.run("scontrol", "update", "partition=all", "default=yes")
+        slurm.run("scontrol", "delete", "partition=small")
+
+
+def test_a_look_asks_slurm_as_often_for_twenty_jobs_as_for_one(
+    make_job: Makes, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (log := tmp_path / "log").touch()
+    for name in ("scontrol", "squeue", "sinfo", "sacct"):
+        there = shutil.which(name)
+        script(tmp_path / name, f'echo {name} >> {log}\nexec {there} "$@"')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    engine, leases, asked = SlurmEngine("c"), [], []
+    for number in range(20):
+        opened(job := make_job(ENDLESS, 0.02, name=f"a{number}"), n0=1, n1=1)
+        leases.append(engine.start(Start("c", job.name, 1, job, {"n0": 1, "n1": 1})))
+        if number in (0, 19):
+            until(lambda: engine.poll(leases[:1])[leases[0]].state == "running")
+            log.write_text("")
+            assert look_at(engine, leases, True).found == {*leases}
+            asked.append(log.read_text().split())
+    slurm.run("scancel", *(lease.handle for lease in leases))
+    assert asked == [["scontrol", "scontrol", "squeue"]] * 2  # partitions, nodes, jobs
+
+
 @pytest.fixture
 def settings(slurm: Slurm, cluster_settings: MakesSettings) -> Settings:
     return cluster_settings(cluster_engine="slurm")
@@ -119,14 +178,74 @@ def test_a_function_is_called_on_slurm_and_its_result_comes_back(
         assert [(node.name, node.gpus) for node in cluster.look().nodes] == [*NODES.items()]
 
 
-def test_a_job_that_slurm_never_takes_fails_with_its_words(settings: Settings) -> None:
-    refused = replace(settings, cluster_sbatch="--account=x --partition=nowhere")
-    said = (
-        "Slurm: invalid partition specified: nowhere;"
-        " Batch job submission failed: Invalid partition name specified"
-    )
-    with pytest.raises(JobFailed, match=f"a.*{said}"):
-        submit(lambda: None, name="a", settings=refused).wait(60)
+def test_the_doctor_says_what_is_wrong_with_slurm(
+    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(options: str = "", directory: str = "/proc/jobs") -> dict[str, str]:
+        given = Settings(cluster_sbatch=options, cluster_directory=directory)
+        return {c.name: f"{c.state}: {c.sentence}" for c in slurm_checks(given)}
+
+    assert [text.partition(":")[0] for text in said().values()] == ["ok"] * 6
+    assert said()["Slurm GPUs"] == "ok: 5 GPUs on 3 of 3 nodes"
+    monkeypatch.setattr(socket, "gethostname", lambda: "login")
+    assert said()["jobs' directory"].startswith("ok: /proc/jobs is on proc, which nodes may share")
+    told = said("", str(tmp_path))["jobs' directory"]
+    assert told.startswith(f"warning: {tmp_path} is on a disk of this machine")
+    without = gpus_check("a", ["NodeName=n0 State=IDLE Gres=(null)"])
+    assert (without.state, without.sentence[:12]) == ("problem", "no node of a")
+    assert said("-pa,all")["Slurm partition"] == "ok: all is up"
+    assert "problem: there is no a, but all" in said("-pa")["Slurm partition"]
+    slurm.run("scontrol", "create", "partition=a", "nodes=n1", "state=down")
+    slurm.run("scontrol", "update", "nodename=n1", "state=drain", "reason=x")
+    try:
+        assert said("-pa")["Slurm partition"].startswith("problem: a is not up")
+        assert "problem: each node with GPUs is down" in said("-pa")["Slurm GPUs"]
+    finally:
+        slurm.run("scontrol", "update", "nodename=n1", "state=resume")
+        slurm.run("scontrol", "delete", "partition=a")
+    text = Path(os.environ["SLURM_CONF"]).read_text()
+    (tmp_path / "slurm.conf").write_text(re.sub("(?<=SlurmctldPort=).*", "1", text))
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    assert said()["Slurm controller"].startswith("problem: Slurm: ")
+
+
+WRONG = {
+    "--constraint=nowhere": "Batch job submission failed: Invalid feature specification",
+    "--nonsense": "unrecognized option '--nonsense'",
+    "--mem=9T": "Memory specification can not be satisfied; Batch job submission failed: Requested"
+    " node configuration is not available",
+}
+
+
+def test_a_job_with_a_wrong_option_fails_at_once_with_the_words_of_sbatch(
+    settings: Settings,
+    slurm: Slurm,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, text in as_environment(settings).items():
+        monkeypatch.setenv(name, text)
+    (train := tmp_path / "train.py").touch()
+    for option, said in WRONG.items():
+        words = ["submit", str(train), "--", "--account=lab"]
+        assert main([*words, option]) == 0
+        job = Job(capsys.readouterr().out.strip(), settings)
+        with pytest.raises(JobFailed, match=f": Slurm: {said}$"):
+            job.wait(60)
+        assert job.look().generation == 1
+    assert slurm.run("squeue", "-h") == ""
+    assert main([*words, "--partition=all"]) == 1
+    assert "JUPYTER_GPUSHARE_CLUSTER_SBATCH of the service names the" in capsys.readouterr().err
+
+
+def test_a_node_that_does_not_suit_a_job_is_refused_for_now(make_job: Makes, slurm: Slurm) -> None:
+    engine = SlurmEngine("c")
+    start = Start("c", "a", 1, opened(make_job(5, 0)).parent, {"n0": 1}, "", ["--constraint=fast"])
+    slurm.run("scontrol", "update", "nodename=n1", "features=fast")
+    with pytest.raises(NoRoom, match="Requested node configuration is not available"):
+        engine.start(start)
+    engine.kill(engine.start(start._replace(where={"n1": 1})))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +253,6 @@ def test_a_job_that_slurm_never_takes_fails_with_its_words(settings: Settings) -
     [
         ("Invalid account or account/partition combination specified", Refused),
         ("Invalid qos specification", Refused),
-        ("unrecognized option '--nonsense'", Refused),
         ("Invalid --time specification", Refused),
         ("User's group not permitted to use this partition", Refused),
         ("Requested node configuration is not available", NoRoom),
@@ -152,10 +270,13 @@ def test_what_slurm_refuses_is_refused_for_ever_or_for_now(
 
 
 def says(path: Path, name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = path / name
-    program.write_text(f'#!/bin/sh\necho "{name}: error: {said}" >&2\nexit 1\n')
-    program.chmod(0o755)
+    script(path / name, f'echo "{name}: error: {said}" >&2\nexit 1')
     monkeypatch.setenv("PATH", str(path))
+
+
+def script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
 
 
 def test_other_jobs_of_the_user_may_have_any_name(slurm: Slurm) -> None:
@@ -196,36 +317,27 @@ def test_a_controller_that_is_not_reached_has_refused_nothing(
         SlurmEngine("c").nodes()
 
 
+def test_options_are_those_of_a_shell() -> None:
+    given = options_in("-p gpu -t 5 --account='my lab' --exclusive")
+    assert given == ["-pgpu", "-t5", "--account=my lab", "--exclusive"]
+
+
 @pytest.mark.parametrize(
-    ("text", "options"),
+    ("text", "said"),
     [
-        ("", []),
-        ("--partition=gpu --account='my lab'", ["--partition=gpu", "--account=my lab"]),
-        ("-p gpu", ["-p", "gpu"]),
+        ("'", "is no list of options"),
+        ("--nodes=2", "`--nodes N` says how many"),
+        ("-QN2", "`--nodes N` says how many"),  # several at once
+        ("--job a", "--job=a: `--name NAME` names a job"),  # the beginning of --job-name
+        ("--gpus-per-node=4", "`--gpus N`"),
+        ("-o x", "-ox: `jupyter gpushare logs`"),
+        ("train.py", "'train.py' is none"),
+        ("--exclusive user train.py", "'train.py' is none"),  # else sbatch would run it
     ],
 )
-def test_options_are_those_of_a_shell(text: str, options: list[str]) -> None:
-    assert options_in(text) == options
-
-
-@pytest.mark.parametrize("text", ["'", "--nodes=2", "-N", "--gpus-per-node=4", "--output=x"])
-def test_options_of_which_a_job_has_its_own_are_refused(text: str) -> None:
-    with pytest.raises(InvalidValue, match="`cluster_sbatch` "):
+def test_options_that_the_service_sets_are_refused_with_what_to_use(text: str, said: str) -> None:
+    with pytest.raises(InvalidValue, match=f"^`cluster_sbatch` .*{said}"):
         options_in(text)
-
-
-@pytest.mark.parametrize(
-    ("resources", "gpus"),
-    [
-        ("gpu:4", 4),
-        ("shard:4", 0),
-        ("gpu:a100:4(S:0-1),shard:16", 4),
-        ("gpu:a:1,gpu:b:2", 3),
-        ("(null)", 0),
-    ],
-)
-def test_gpus_are_counted_whatever_they_are(resources: str, gpus: int) -> None:
-    assert gpus_in(resources) == gpus
 
 
 @pytest.mark.parametrize(
@@ -244,6 +356,7 @@ def test_gpus_are_counted_whatever_they_are(resources: str, gpus: int) -> None:
             Node(2, 1, shards=4),
         ),
         ("State=IDLE Gres=gpu:a100:1,shard:a100:3 GresUsed=gpu:1,shard:0", Node(1, 1, shards=3)),
+        ("State=IDLE Gres=gpu:a:1(S:0-1),gpu:b:2 GresUsed=(null)", Node(3)),
         ("State=IDLE*+NOT_RESPONDING Gres=gpu:4 GresUsed=gpu:0", Node(4, 0, alive=False)),
     ],
 )

@@ -1,0 +1,116 @@
+"""Nodes and partitions, as scontrol shows them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ...errors import EngineUnavailable
+from .engine import Node
+from .slurm_commands import run
+
+# A node that is to be emptied, and one that is dead. PLANNED is what a request of ours makes of it.
+LEAVING = ("drain", "maint", "reserved", "power", "reboot")
+DEAD = ("down", "fail", "unknown", "not_responding")
+
+
+class Partition(NamedTuple):
+    """`nodes` as Slurm writes them, like `n[0-3]`; one that `is_up` starts jobs."""
+
+    name: str
+    nodes: str
+    is_up: bool
+    is_default: bool
+
+
+def partitions() -> dict[str, Partition]:
+    """Return those that this user may see. Raises EngineUnavailable, and SlurmRefused."""
+    lines = run("scontrol", "-o", "show", "partitions").splitlines()
+    return {found.name: found for found in map(partition_of, lines) if found.name}
+
+
+def partition_of(line: str) -> Partition:
+    told = fields_of(line)
+    nodes = told.get("Nodes", "").replace("(null)", "")
+    is_up = told.get("State") == "UP"
+    return Partition(told.get("PartitionName", ""), nodes, is_up, told.get("Default") == "YES")
+
+
+def default_partition() -> str:
+    """Raises EngineUnavailable where there is none."""
+    there = partitions()
+    for partition in there.values():
+        if partition.is_default:
+            return partition.name
+    raise EngineUnavailable(
+        f"Slurm has no default partition: name one of {', '.join(sorted(there))} in"
+        " `cluster_sbatch`, like `--partition=NAME`"
+    )
+
+
+def names_in(wanted: str, lines: Iterable[str]) -> list[str]:
+    """Return the nodes of a partition, or of several like `a,b`, of the lines of `scontrol -o -d
+    show nodes`. Raises EngineUnavailable where there is none."""
+    told = [fields_of(line) for line in lines]
+    of = {
+        one["NodeName"]: one.get("Partitions", "").split(",") for one in told if "NodeName" in one
+    }
+    found = [name for name, there in of.items() if {*wanted.split(",")} & {*there}]
+    if not found:
+        there = {partition for each in of.values() for partition in each if partition}
+        raise EngineUnavailable(
+            f"Slurm has no node in the partition {wanted}, which `cluster_sbatch` names; there is"
+            f" {' and '.join(sorted(there)) or 'none'}"
+        )
+    return found
+
+
+def fields_of(line: str) -> dict[str, str]:
+    return dict(re.findall(r"(\w+)=(\S*)", line))
+
+
+def node_of(line: str) -> tuple[str, Node]:
+    """Return a node from its line of `scontrol -o -d show nodes`."""
+    told = fields_of(line)
+    state = told.get("State", "unknown").lower()
+    reason = re.search(r"Reason=(.*?)(?: \[|$)", line)
+    there = told.get("Gres", "")
+    gpus = 0 if any(word in state for word in LEAVING) else gpus_in(there)
+    shards = shards_in(there) // max(1, gpus_in(there))
+    is_alive = not any(word in state for word in DEAD) and not state.endswith("*")
+    # While it completes a job it takes no other, but for one that wants shards.
+    used = gpus if "completing" in state and not shards else gpus_in(told.get("GresUsed", ""))
+    return told["NodeName"], Node(gpus, used, is_alive, reason[1] if reason else "", shards)
+
+
+def gpus_in(resources: str) -> int:
+    """Return the GPUs of a list like `gpu:a100:4(S:0-1),shard:16`."""
+    return counted_in("gpu", resources)
+
+
+def shards_in(resources: str) -> int:
+    return counted_in("shard", resources)
+
+
+def counted_in(kind: str, resources: str) -> int:
+    found = re.findall(rf"\b{kind}(?::[^:,(]+)?:(\d+)", resources)
+    return sum(int(count) for count in found)
+
+
+def hosts_of(names: str) -> Iterator[str]:
+    """Yield the nodes of a list like `n[0-3,07],m1`."""
+    for pattern in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", names):
+        yield from expanded(pattern)
+
+
+def expanded(pattern: str) -> Iterator[str]:
+    found = re.fullmatch(r"([^\[]*)\[([^\]]*)\](.*)", pattern)
+    if found is None:
+        yield pattern
+        return
+    begin, ranges, rest = found.groups()
+    for each in ranges.split(","):
+        first, _, last = each.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            yield from expanded(f"{begin}{number:0{len(first)}d}{rest}")
