@@ -1006,6 +1006,9 @@ def keeps_interrupts(callback: Callable[..., object]) -> Callable[..., None]:
     meanwhile, it is called once more, and KeyboardInterrupt is raised after it has returned. A
     callback that is called twice must do no more than one that is called once."""
 
+def obey_own_group() -> None:
+    """From now on SIGTERM ends this process only if it comes from its own process group."""
+
 class Pager:
     """Pages the CPU storages that AllocationCounter knows out to a file, and in again.
 

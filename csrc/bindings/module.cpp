@@ -17,4 +17,5 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   gpushare::register_handoff(module);
   gpushare::register_frames(module);
   gpushare::register_interrupts(module);
+  gpushare::register_signals(module);
 }

@@ -18,6 +18,7 @@ void register_pager(pybind11::module_& module);
 void register_rules(pybind11::module_& module);
 void register_concurrency_tuner(pybind11::module_& module);
 void register_scheduler(pybind11::module_& module);
+void register_signals(pybind11::module_& module);
 void register_simulation(pybind11::module_& module);
 void register_handoff(pybind11::module_& module);
 

@@ -35,7 +35,7 @@ class Acts:
     def start(self, job: JobRecord) -> Lease:
         """Raises NotStarted, and EngineUnavailable: then it may have been started."""
         gpus = {node: math.ceil(count) for node, count in job.place.items()}
-        word = Word(job.resume, gpus, self._beat_seconds)
+        word = Word(job.resume, gpus, self._beat_seconds, job.resumes)
         try:
             self._hands.of(job.user).open(job.directory, job.generation, word)
             return self._engine.start(self._start_of(job))

@@ -15,11 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..client.checkpoints.termination import bear_if_told
 from . import rank
 from .pickled import CALL, CELL, NAMES, RESULT, dumped
 
 
 def main(environment: dict[str, str], script: Sequence[str]) -> None:
+    bear_if_told()
     rank.share_from_import(environment)
     directory = Path(environment["GPUSHARE_JOB"])
     if script:

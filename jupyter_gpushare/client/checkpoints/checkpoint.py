@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ...errors import InvalidValue
 from .store import Store, leave, newest_intact, none_is_intact, say, seconds_of
+from .termination import bear
 
 Batch = TypeVar("Batch")
 STATES = "states.pt"  # the file of a checkpoint
@@ -81,6 +82,7 @@ class Checkpoint:
 
         self._gang = Gang()
         self._resume(store)
+        bear()
         if self._gang.leads:
             store.announce()
         self._agreement = Agreement(store, self._gang, self._every, self._place.iteration)

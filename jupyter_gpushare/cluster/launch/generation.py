@@ -43,11 +43,13 @@ CHECKPOINT = re.compile(r"it-([0-9]{1,18})")
 
 class Word(NamedTuple):
     """The orders of a generation: the checkpoint, relative to the directory of its job, or "", and
-    its GPUs of each node. The first node leads."""
+    its GPUs of each node. The first node leads. Its ranks save when they are asked to yield, or are
+    not known to (`saves`)."""
 
     resume: str
     where: Mapping[str, int]
     beat_seconds: float = 1.0
+    saves: bool = False
 
     @property
     def leader(self) -> str:

@@ -6,7 +6,8 @@ yield, and ends them when their generation is closed.
 It exits with 0 where the ranks are done, with YIELDED where they have saved and left, with FENCED
 where the generation is closed, with CANNOT_WRITE where it could write nothing there, else with the
 status of the first rank that failed. SIGUSR2 and SIGTERM ask to yield: the file that GPUSHARE_YIELD
-names exists from then on.
+names exists from then on. Ranks that save begin with SIGTERM ignored, since a batch system sends it
+to each process of a job.
 
 As a program it needs `generation` beside it and the standard library alone, so that a node needs no
 more than a Python, and it starts in a moment.
@@ -98,12 +99,13 @@ class Launcher:
         # A file of its own for each node: what one node writes, it sees at once itself.
         self._yields = self._directory / f"yield.{node}"
         self._beaten = 0.0
+        self._is_terminated = False  # by a batch system, maybe with others of its processes
         self._ranks: list[subprocess.Popen[bytes]] = []
 
     def run(self) -> int:
         """Return the exit status."""
         for number in (signal.SIGUSR2, signal.SIGTERM):
-            signal.signal(number, lambda *_: self._yields.touch())
+            signal.signal(number, self._ask_yield)
         try:
             self._begin()
             code = self._start()
@@ -122,6 +124,10 @@ class Launcher:
         finally:
             self._end()
         return code
+
+    def _ask_yield(self, number: int, _: object) -> None:
+        self._is_terminated |= number == signal.SIGTERM
+        self._yields.touch()
 
     def _tell(self, error: OSError) -> None:
         print(f"the launcher of {self._node} cannot go on: {error}", file=sys.stderr)
@@ -166,7 +172,7 @@ class Launcher:
             environments = list(self._environments(spec))
             try:
                 for one in environments:
-                    self._ranks.append(start(spec["command"], one, work, log))
+                    self._ranks.append(start(spec["command"], one, work, log, self._word.saves))
             except (OSError, KeyError, TypeError, ValueError) as error:
                 log.write(f"the command of {self._job} cannot be started: {error!r}\n".encode())
                 return CANNOT_RUN
@@ -211,11 +217,12 @@ class Launcher:
         return found
 
     def _ended(self) -> int | None:
-        """None while ranks compute. One that failed ends all others: a gang lacks none."""
+        """None while ranks compute. One that failed ends all others: a gang lacks none. After a
+        SIGTERM it counts as ended by that: a process that it needs may be."""
         codes = [rank.poll() for rank in self._ranks]
         failed = [code for code in codes if code not in (None, 0, generation.YIELDED)]
         if failed:
-            return failed[0]
+            return -signal.SIGTERM if self._is_terminated else failed[0]
         return None if None in codes else max(code for code in codes if code is not None)
 
     def _end(self) -> None:
@@ -228,7 +235,7 @@ class Launcher:
 
 
 def start(
-    command: list[str], environment: dict[str, str], work: Path, log: IO[bytes]
+    command: list[str], environment: dict[str, str], work: Path, log: IO[bytes], saves: bool
 ) -> subprocess.Popen[bytes]:
     launcher = os.getpid()
 
@@ -236,7 +243,7 @@ def start(
         os.setpgid(0, 0)
         # Engines signal each process of a gang, and the default of this signal ends it.
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if saves else signal.SIG_DFL)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != launcher:
             os._exit(1)

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import psutil
 
@@ -32,6 +32,7 @@ STEP = 0.01  # seconds of one iteration
 TRAIN_STEP = 0.03  # of a training
 LONG = 1000  # iterations of a job that does not end before a test hurries it
 SECONDS = 200.0  # an event has not come by then; each start of a job takes seconds on two cores
+Asks: TypeAlias = "Callable[[Site, str], None]"
 
 
 class Troubled(LocalEngine):
@@ -43,7 +44,6 @@ class Troubled(LocalEngine):
         self.answers.set()
         self.starts_after = 0.0  # seconds
         self.forgets = False  # the answer to a start
-        self.is_cut_short = False  # in a start: the first node alone has a launcher
         self.cannot_kill = False
         self.said: dict[str, Node] = {}  # of nodes, instead of what is so
         self.statuses: dict[str, Status] = {}  # of jobs
@@ -55,10 +55,8 @@ class Troubled(LocalEngine):
     def start(self, start: Start) -> Lease:
         self.answers.wait()
         time.sleep(self.starts_after)
-        if self.is_cut_short:
-            start = start._replace(where=dict([*start.where.items()][:1]))
         lease = super().start(start)
-        if self.forgets or self.is_cut_short:
+        if self.forgets:
             raise EngineUnavailable("no answer")
         return lease
 
@@ -125,12 +123,18 @@ class Site:
         return out
 
     def trained(
-        self, id: str, program: str, *given: object, gpus: int, stops: Iterable[int] = ()
+        self,
+        id: str,
+        program: str,
+        *given: object,
+        gpus: int,
+        stops: Iterable[int] = (),
+        asks: Asks | None = None,
     ) -> Any:
         """Return the result of such a training, which is asked to yield at these iterations."""
         out = self.train(id, program, *given, gpus=gpus)
         for iteration in stops:
-            self.stop(id, iteration)
+            self.stop(id, iteration, asks)
         self.until_state(**{id: "done"})
         return json.loads(out.read_text())
 
@@ -180,13 +184,22 @@ class Site:
         told = generation.progress(generation.path_of(self.directory(id), job.generation))
         return told.computed * job.spec.gpus if told else 0.0
 
-    def stop(self, id: str, iteration: int) -> None:
+    def ask(self, id: str) -> None:
+        self.engine.ask_yield(next(each for each in self.engine.adopt() if each.job == id))
+
+    def terminate(self, id: str) -> None:
+        """As Slurm does, where it ends a job before its time."""
+        for process in self.processes(id):
+            process.terminate()
+
+    def stop(self, id: str, iteration: int, asks: Asks | None) -> None:
         """Ask it to yield once it has computed that iteration; return when it has."""
         (self.directory(id) / f"wait-{iteration}").touch()
         self.until(lambda: iteration in self.computed(id))
-        yields = self.job(id).yields
-        self.engine.ask_yield(next(each for each in self.engine.adopt() if each.job == id))
-        self.until(lambda: self.job(id).yields > yields)
+        before = self.job(id)
+        (asks or Site.ask)(self, id)
+        self.until(lambda: self.job(id).generation > before.generation)
+        assert (self.job(id).yields, self.job(id).losses) == (before.yields + 1, 0)
 
     def computes(self, id: str) -> bool:
         """Its leader has computed an iteration of this generation."""

@@ -193,17 +193,20 @@ def test_a_job_gets_no_variable_of_another_job_or_of_a_server(names: str, is_so:
 def test_a_function_runs_on_each_rank_and_its_result_or_error_comes_back(
     settings: Settings,
 ) -> None:
+    """A rank that is to save bears SIGTERM."""
     scale = 3
 
     def rank_of(base: int) -> list[int]:
         import os
+        import signal
 
-        return [base * scale, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])]
+        bears = callable(signal.getsignal(signal.SIGTERM))
+        return [base * scale, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), bears]
 
-    job = submit(rank_of, 7, gpus=3, rank_for_each_gpu=True, settings=settings)
-    assert job.result(60) == [21, 0, 3]
+    job = submit(rank_of, 7, gpus=3, rank_for_each_gpu=True, resumes=True, settings=settings)
+    assert job.result(60) == [21, 0, 3, True]
     assert job.id.startswith("rank-of-")
-    assert job.result() == [21, 0, 3]  # again
+    assert job.result() == [21, 0, 3, True]  # again
     fails = submit(lambda: 1 / 0, name="fails", settings=settings)
     with pytest.raises(JobFailed, match="ZeroDivisionError: division by zero"):
         fails.result(60)

@@ -31,8 +31,8 @@ def made(directory: Path, *command: object, ranks: str = "node") -> Path:
     return directory
 
 
-def opened(job: Path, number: int = 1, resume: str = "", **where: int) -> Path:
-    return generation.open_generation(job, number, Word(resume, where or {"n0": 1}, 0.05))
+def opened(job: Path, number: int = 1, resume: str = "", saves: bool = False, **where: int) -> Path:
+    return generation.open_generation(job, number, Word(resume, where or {"n0": 1}, 0.05, saves))
 
 
 def iterations(directories: Sequence[Path]) -> list[int]:

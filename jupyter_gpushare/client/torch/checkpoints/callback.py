@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ...checkpoints.store import Store, leave, newest_intact, none_is_intact, say, seconds_of
+from ...checkpoints.termination import bear
 from .agreement import Agreed, Agreement
 from .gang import Gang
 
@@ -23,6 +24,7 @@ class Saves:
         self.resume_from: Path | None = None
         if self._store is not None:
             self.resume_from = self._newest(self._store)
+            bear()
             self._store.announce()
 
     @cached_property

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
 import pytest
 
 from jupyter_gpushare.cluster.engines import engine as seam
@@ -112,7 +113,7 @@ def test_parts_of_a_gpu_are_on_one_gpu_of_a_node_that_has_shards(trial: Trial) -
         pytest.skip("it has no shards")
     jobs = [trial.make_job(sys.executable, "-c", BEGETS, name=name) for name in ("a", "b", "c")]
     leases = [trial.start(job, n2=part) for job, part in zip(jobs[:2], (0.25, 0.5), strict=True)]
-    found = {environment_of(pids(job)[0])["CUDA_VISIBLE_DEVICES"] for job in jobs[:2]}
+    found = {psutil.Process(pids(job)[0]).environ()["CUDA_VISIBLE_DEVICES"] for job in jobs[:2]}
     assert len(found) == 1
     until(lambda: trial.engine.nodes()["n2"] == Node(1, 0.75, shards=4))
     assert trial.whole_nodes() == {"n0": Node(2), "n1": Node(2)}
@@ -129,14 +130,11 @@ def test_gangs_have_gpus_of_their_own(trial: Trial) -> None:
     job, other = (trial.make_job(sys.executable, "-c", BEGETS, name=name) for name in ("a", "b"))
     for each in (job, other):
         trial.start(each, n1=1)
-    found = [environment_of(pids(each)[0])["CUDA_VISIBLE_DEVICES"] for each in (job, other)]
+    found = [
+        psutil.Process(pids(each)[0]).environ()["CUDA_VISIBLE_DEVICES"] for each in (job, other)
+    ]
     assert len(set(found)) == 2
     assert not any("," in gpus for gpus in found)
-
-
-def environment_of(pid: int) -> dict[str, str]:
-    words = Path(f"/proc/{pid}/environ").read_text().split("\0")
-    return dict(word.split("=", 1) for word in words if "=" in word)
 
 
 def test_nodes_tell_what_is_used_of_them(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,17 +236,13 @@ def test_what_a_dead_launcher_has_left_is_killed(trial: Trial) -> None:
     job = trial.make_job(sys.executable, "-c", BEGETS)
     lease = trial.start(job)
     rank, child = pids(job)
-    os.kill(parent_of(rank), signal.SIGKILL)
+    psutil.Process(rank).parent().kill()
     trial.ended(lease)
     until(lambda: not lives(rank))
     # Ray kills it as soon as the lease is seen to be gone.
     assert lives(child) or trial.kind == "ray"
     trial.engine.kill(lease)
     until(lambda: not lives(child))
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_a_service_that_starts_finds_what_runs_of_its_cluster(trial: Trial) -> None:

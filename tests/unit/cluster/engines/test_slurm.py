@@ -156,6 +156,18 @@ def test_a_look_asks_slurm_as_often_for_twenty_jobs_as_for_one(
     assert asked == [["scontrol", "scontrol", "squeue"]] * 2  # partitions, nodes, jobs
 
 
+@pytest.mark.system
+def test_a_job_that_is_cancelled_by_others_saves_and_comes_back(
+    make_site: Sites, slurm: Slurm
+) -> None:
+    site = make_site()
+    site.begin("a", LONG, 0.02)
+    slurm.run("scancel", site.job("a").handle)
+    site.until(lambda: site.job("a").generation == 2)
+    assert (site.job("a").yields, site.job("a").losses) == (1, 0)
+    site.finish(a=LONG)
+
+
 @pytest.fixture
 def settings(slurm: Slurm, cluster_settings: MakesSettings) -> Settings:
     return cluster_settings(cluster_engine="slurm")

@@ -37,15 +37,6 @@ def test_a_generation_that_is_opened_while_it_is_closed_is_closed(tmp_path: Path
     assert not (tmp_path / "g1").exists()
 
 
-def test_to_close_it_twice_is_harmless(tmp_path: Path) -> None:
-    directory = generation.open_generation(tmp_path, 1, WORD)
-    generation.write(directory / "ended.n0.json", {"code": 0})
-    assert [generation.close_generation(tmp_path, 1) for _ in range(2)] == [
-        tmp_path / "g1.closed"
-    ] * 2
-    assert generation.endings(tmp_path / "g1.closed") == {"n0": 0}
-
-
 def test_the_newest_checkpoint_is_that_of_the_latest_iteration(tmp_path: Path) -> None:
     directory = generation.open_generation(tmp_path, 1, WORD)
     for name in ("it-9", "it-000000010", ".it-11.part", "it-x", "it-12.tmp"):

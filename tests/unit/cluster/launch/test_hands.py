@@ -40,7 +40,7 @@ def test_a_generation_is_opened_looked_at_and_closed(hand: UserHand, make_job: M
     hand.open(str(job), 1, Word("", {"n1": 2, "n0": 1}))
     opened = job / "g1"
     told = generation.read(opened / "word.json")
-    assert told == {"resume": "", "where": {"n1": 2, "n0": 1}, "beat_seconds": 1.0}
+    assert Word(**told) == Word("", {"n1": 2, "n0": 1}, 1.0)
     assert [*told["where"]] == ["n1", "n0"]  # the first one leads
     for name in ("beat.n0", "yield.n1", "beat.x", "yield.x", "it-000000003"):
         (opened / name).touch()
@@ -149,24 +149,20 @@ def pids() -> list[int]:
     return found
 
 
-def pid_of() -> int:
-    (pid,) = pids()
-    return pid
-
-
 @pytest.mark.system
 def test_a_program_that_is_stopped_is_asked_no_more_until_it_has_ended(
     other: OtherHand, make_job: Makes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = str(make_job(1, 0))
     other.check(job)
-    os.kill(pid := pid_of(), signal.SIGSTOP)
+    (pid,) = pids()
+    os.kill(pid, signal.SIGSTOP)
     monkeypatch.setattr(hands, "ANSWER_SECONDS", 0.2)
     with pytest.raises(TimeoutError, match=r"what runs as ada has not answered$"):
         other.check(job)
     with pytest.raises(TimeoutError, match="has not answered yet"):
         other.check(job)
-    assert pid_of() == pid  # and no other one is started beside it
+    assert pids() == [pid]  # and no other one is started beside it
     os.kill(pid, signal.SIGCONT)  # it answers too late, and ends
     until(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     monkeypatch.setattr(hands, "ANSWER_SECONDS", 20.0)

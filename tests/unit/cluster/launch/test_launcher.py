@@ -30,6 +30,29 @@ BEGETS = (
     "open('pids.part', 'w').write(f'{os.getpid()} {child.pid}');"
     "os.rename('pids.part', 'pids'); child.wait()"
 )
+FAILS_IF_TERMINATED = "import signal, sys; signal.signal(15, lambda *_: sys.exit(3));"
+# It tells the ids of its processes, and once a program of it has ended, whether the others live.
+BEARS = """
+import multiprocessing, os, subprocess, time
+from torch.utils.data import DataLoader
+from jupyter_gpushare.client.checkpoints.termination import bear_if_told
+bear_if_told()
+class Waits:
+    def __len__(self): return 1
+    def __getitem__(self, _):
+        open("part", "a").write(str(os.getpid())), os.rename("part", "pids"), time.sleep(1000)
+child = multiprocessing.get_context("fork").Process(target=time.sleep, args=[1000])
+child.start()
+program = subprocess.Popen(["sleep", "1000"])
+open("part", "w").write(f"{program.pid} {os.getpid()} {child.pid} ")
+batches = iter(DataLoader(Waits(), num_workers=1))
+(worker,) = batches._workers
+print(program.wait(), child.is_alive(), worker.is_alive())
+for each in (child, worker):
+    each.terminate(), each.join()
+print(child.exitcode, worker.exitcode, flush=True)
+os.kill(os.getpid(), 15)
+"""
 
 # It runs a program, and tells when that opens its job's directory, and when it touches a file.
 NOTES = """
@@ -88,9 +111,9 @@ Starts = Callable[..., "tuple[Path, subprocess.Popen[bytes]]"]
 def start(make_job: Makes, launch: Launches) -> Starts:
     """A job of one node with that number of GPUs, and its launcher."""
 
-    def start(*command: object, gpus: int = 1, ranks: str = "node") -> Any:
+    def start(*command: object, gpus: int = 1, ranks: str = "node", saves: bool = False) -> Any:
         job = make_job(*command, ranks=ranks)
-        opened(job, n0=gpus)
+        opened(job, saves=saves, n0=gpus)
         return job, launch(job)
 
     return start
@@ -136,11 +159,39 @@ def test_a_signal_asks_the_ranks_to_yield(number: signal.Signals, start: Starts)
     assert iterations([job / "g1"]) == list(range(1, saved["iteration"] + 1))
 
 
-def test_a_signal_for_each_process_of_a_gang_ends_no_rank(start: Starts) -> None:
-    job, _ = start(sys.executable, "-c", BEGETS)
+@pytest.mark.parametrize(
+    ("number", "saves"), [(signal.SIGUSR2, False), (signal.SIGUSR2, True), (signal.SIGTERM, True)]
+)
+def test_a_signal_for_each_process_of_a_gang_ends_no_rank_that_saves(
+    number: signal.Signals, saves: bool, start: Starts
+) -> None:
+    job, _ = start(sys.executable, "-c", BEGETS, saves=saves)
     for pid in pids(job):
-        os.kill(pid, signal.SIGUSR2)
+        os.kill(pid, number)
     assert not comes(lambda: not all(map(lives, pids(job))), seconds=0.3)
+
+
+@pytest.mark.parametrize("begin", ["", FAILS_IF_TERMINATED])
+def test_a_rank_that_fails_as_a_batch_system_ends_it_has_not_failed_by_itself(
+    begin: str, start: Starts
+) -> None:
+    """It does not save; one that saves may lack a program that it has started."""
+    job, launcher = start(sys.executable, "-c", begin + BEGETS)
+    rank, _ = pids(job)
+    launcher.terminate()
+    until(lambda: generation.heard(job / "g1") == {"n0"})
+    os.kill(rank, signal.SIGTERM)
+    assert launcher.wait() == 128 + signal.SIGTERM
+    assert generation.endings(job / "g1") == {"n0": -signal.SIGTERM}
+
+
+@pytest.mark.system
+def test_a_rank_bears_sigterm_of_others_and_what_it_starts_ends_by_it(start: Starts) -> None:
+    job, launcher = start(sys.executable, "-c", BEARS, saves=True)
+    for pid in reversed(pids(job)):
+        os.kill(pid, signal.SIGTERM)
+    assert launcher.wait() == 128 + signal.SIGTERM
+    assert (job / "g1" / "log.n0").read_text() == "-15 True True\n-15 0\n"
 
 
 def test_a_rank_that_fails_ends_the_others_before_it_is_said(start: Starts) -> None:

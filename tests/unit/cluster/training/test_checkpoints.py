@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.launch import try_connect
 
-from ..site import Site
+from ..site import Asks, Site
 from ..work import alone, opened
 
 COUNT = 6 * 12  # iterations of a training
@@ -37,17 +38,23 @@ COUNT = 6 * 12  # iterations of a training
 
 @pytest.mark.system
 @pytest.mark.parametrize(
-    ("workers", "stops"),
-    [(0, (55,)), *(pytest.param(n, (20, 55), marks=pytest.mark.thorough) for n in (0, 2))],
+    ("workers", "stops", "asks"),
+    [
+        (0, (55,), Site.ask),
+        (2, (55,), Site.terminate),
+        *(pytest.param(n, (20, 55), Site.ask, marks=pytest.mark.thorough) for n in (0, 2)),
+    ],
 )
 def test_it_yields_to_others_and_goes_on_in_the_middle_of_an_epoch(
-    trains: Site, tmp_path: Path, workers: int, stops: tuple[int, ...]
+    trains: Site, tmp_path: Path, workers: int, stops: tuple[int, ...], asks: Asks
 ) -> None:
     """In the first of its two loops, and in the second."""
-    result = trains.trained("long", "train.py", workers, gpus=1, stops=stops)
+    result = trains.trained("long", "train.py", workers, gpus=1, stops=stops, asks=asks)
     assert trains.job("long").keeps
     assert trains.is_whole("long", COUNT)
     assert result == alone(tmp_path, "train.py", workers)
+    (log,) = trains.directory("long").glob("g1.closed/log.*")
+    assert "Traceback" not in log.read_text()
 
 
 @pytest.mark.system
@@ -198,8 +205,10 @@ def go_on(in_job: Callable[..., Path]) -> str:
 
 
 @pytest.fixture(autouse=True)
-def outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(module, "_current", None)
+    yield
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def test_outside_of_a_job_there_is_a_place_and_nothing_is_kept(tmp_path: Path) -> None:

@@ -116,16 +116,6 @@ async def test_a_job_whose_directory_is_made_is_submitted(api: Any, cluster: Set
 
 
 @pytest.mark.system
-async def test_a_service_that_was_killed_is_asked_again(api: Any, start: Start) -> None:
-    job = await asyncio.to_thread(start, WAITS)
-    _, before = await api("jobs")
-    await asyncio.to_thread(kill, before["pid"], signal.SIGKILL)
-    status, after = await api("jobs")
-    assert (status, [view["id"] for view in after["jobs"]]) == (200, [job.id])
-    assert after["pid"] != before["pid"]
-
-
-@pytest.mark.system
 async def test_a_long_log_is_cut_to_whole_lines(api: Any, start: Start) -> None:
     lines = LOG_BYTES // 10
     job = await asyncio.to_thread(start, f"for i in range({lines}): print(f'line {{i:>9}}')")

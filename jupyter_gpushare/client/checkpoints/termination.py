@@ -1,0 +1,55 @@
+"""SIGTERM, which a batch system sends to each process of a job that it ends: the job saves first.
+
+A library that looks finds a handler in Python, and so leaves the signal alone. Lightning would end
+its training.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import wrapt
+
+from ..._core import obey_own_group
+
+WORKERS, BEGIN = "torch.utils.data._utils.signal_handling", "_set_worker_signal_handlers"
+
+
+def bear_if_told() -> None:
+    """Bear SIGTERM where the launcher has let this process begin so, since it is to save."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
+        bear()
+
+
+def bear() -> None:
+    """From now on SIGTERM ends this process, and workers that PyTorch forks from it, only if it
+    comes from their own process group. A handler of the user stays, and programs that this process
+    starts end by the signal."""
+    if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN):
+        return
+    with suppress(ValueError):  # another thread than the main one
+        signal.signal(signal.SIGTERM, end)
+    obey_own_group()
+    wrapt.register_post_import_hook(let_workers_bear, WORKERS)
+
+
+def end(number: int, _: object) -> None:
+    """Do what the signal does where it has no handler."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def let_workers_bear(workers: Any) -> None:
+    """A worker has its own handler, by which it ends quietly where the process ends it that has
+    forked it."""
+
+    def bears(begin: Callable[..., None], _: object, given: Any, named: Any) -> None:
+        begin(*given, **named)
+        obey_own_group()
+
+    if hasattr(workers, BEGIN):
+        wrapt.wrap_function_wrapper(workers, BEGIN, bears)
