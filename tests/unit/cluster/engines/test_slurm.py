@@ -97,18 +97,6 @@ def test_a_job_leaves_a_node_that_is_drained(make_site: Sites, slurm: Slurm) -> 
     assert site.job("a").losses == 0
 
 
-@pytest.mark.system
-def test_a_job_that_is_cancelled_by_others_saves_and_comes_back(
-    make_site: Sites, slurm: Slurm
-) -> None:
-    site = make_site()
-    site.begin("a", LONG, 0.02)
-    slurm.run("scancel", site.job("a").handle)
-    site.until(lambda: site.job("a").generation == 2)
-    assert (site.job("a").yields, site.job("a").losses) == (1, 0)
-    site.finish(a=LONG)
-
-
 @pytest.fixture
 def settings(slurm: Slurm, cluster_settings: MakesSettings) -> Settings:
     return cluster_settings(cluster_engine="slurm")
