@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -10,7 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .._core import GangRules
-from ..devices import find_all
+from ..devices.nvml import gpus
+from ..devices.visible import Visible, as_at_first, narrowed
 from ..errors import BrokerUnavailable, InvalidValue, cause
 from ..settings import Settings, cluster_directory, cluster_socket_path
 from ..wire.launch import checked, make_directory
@@ -83,8 +85,10 @@ def local(settings: Settings, hands: Hands) -> MakeEngine:
         raise InvalidValue(
             "the engine `local` runs jobs of one user: `cluster_as_user` is for the engine `slurm`"
         )
-    nodes = declared(settings.cluster_nodes) if settings.cluster_nodes else this_machine(settings)
-    return lambda cluster: LocalEngine(cluster, nodes)
+    nodes = declared(settings.cluster_nodes) if settings.cluster_nodes else this_machine()
+    return lambda cluster: LocalEngine(
+        cluster, nodes, variables=lambda gpus: narrowed(gpus, os.environ)
+    )
 
 
 def slurm(settings: Settings, hands: Hands) -> MakeEngine:
@@ -169,7 +173,9 @@ def bounds_of(settings: Settings) -> Bounds:
     return Bounds(pending=settings.cluster_pending_seconds, begin=settings.cluster_begin_seconds)
 
 
-def this_machine(settings: Settings) -> dict[str, Devices]:
-    """Return the GPUs of this machine; where it has none, its device `host`."""
-    gpus = sum(device.name.startswith("cuda:") for device in find_all(settings))
-    return declared(f"here={gpus}") if gpus else {"here": Devices(["0"], is_host=True)}
+def this_machine() -> dict[str, Devices]:
+    """Return the GPUs of this machine that CUDA_VISIBLE_DEVICES of this process shows, and slices
+    of GPUs; where there is none, its device `host`, and then jobs see no GPU. Raises InvalidValue
+    where only CUDA knows which GPU a number means."""
+    allowed = [gpu.uuid for gpu in Visible(gpus(), as_at_first(os.environ)).allowed]
+    return {"here": Devices(allowed or ["none"], is_host=not allowed)}

@@ -21,6 +21,7 @@ from .nvml import Gpu, gpus
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
+BEFORE = "GPUSHARE_VISIBLE_BEFORE"  # what we have set VARIABLE to, and what it was, if it was set
 UUIDS = ("GPU-", "MIG-")
 DOUBT = (
     "CUDA numbers different GPUs by their speed, which only CUDA knows: set"
@@ -133,10 +134,24 @@ def settle_at_once(uuids: Sequence[str]) -> str:
     return "cuda:0"
 
 
+def narrowed(setting: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which a process with such an environment sees only these GPUs."""
+    first = as_at_first(environ).get(VARIABLE)
+    return {VARIABLE: setting, BEFORE: setting if first is None else f"{setting};{first}"}
+
+
+def as_at_first(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Return an environment as it was before a session or an engine of jobs has narrowed it."""
+    setting, was_set, first = environ.get(BEFORE, "").partition(";")
+    if BEFORE not in environ or environ.get(VARIABLE) != setting:
+        return environ
+    others = {name: value for name, value in environ.items() if name != VARIABLE}
+    return {**others, VARIABLE: first} if was_set else others
+
+
 def _narrow_to(setting: str) -> None:
-    before = _as_before().get(VARIABLE)
-    _narrowed[:] = [setting, before]
-    os.environ[VARIABLE] = setting
+    _narrowed[:] = [setting, _as_before().get(VARIABLE)]
+    os.environ.update(narrowed(setting, os.environ))
 
 
 def _as_before() -> Mapping[str, str]:

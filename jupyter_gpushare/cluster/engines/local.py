@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -94,11 +94,17 @@ class LocalEngine:
     it as any processes of one machine do, or by its broker."""
 
     def __init__(
-        self, cluster: str, nodes: Mapping[str, Devices], python: str = sys.executable
+        self,
+        cluster: str,
+        nodes: Mapping[str, Devices],
+        python: str = sys.executable,
+        variables: Callable[[str], Mapping[str, str]] = lambda gpus: {GPUS: gpus},
     ) -> None:
+        """`variables` are those by which a process sees only these GPUs."""
         self._cluster = cluster
         self._nodes = nodes
         self._python = python
+        self._variables = variables
         self._children: list[subprocess.Popen[bytes]] = []
 
     def nodes(self) -> dict[str, Node]:
@@ -172,7 +178,7 @@ class LocalEngine:
         named = {
             NAME: start.name,
             NODE: node,
-            GPUS: ",".join(gpus),
+            **self._variables(",".join(gpus)),
             "GPUSHARE_ADDRESS": "127.0.0.1",
         }
         part = start.where[node]

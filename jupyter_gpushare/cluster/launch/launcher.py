@@ -219,19 +219,27 @@ class Launcher:
     def _ended(self) -> int | None:
         """None while ranks compute. One that failed ends all others: a gang lacks none. After a
         SIGTERM it counts as ended by that: a process that it needs may be."""
-        codes = [rank.poll() for rank in self._ranks]
+        codes = [code_of(rank.pid) for rank in self._ranks]
         failed = [code for code in codes if code not in (None, 0, generation.YIELDED)]
         if failed:
             return -signal.SIGTERM if self._is_terminated else failed[0]
         return None if None in codes else max(code for code in codes if code is not None)
 
     def _end(self) -> None:
-        for rank in self._ranks:
-            try:
+        while self._ranks:
+            rank = self._ranks.pop()
+            with suppress(ProcessLookupError):
                 os.killpg(rank.pid, signal.SIGKILL)  # what it has started, too
-            except ProcessLookupError:
-                continue
             rank.wait()
+
+
+def code_of(rank: int) -> int | None:
+    """Return the status of a child that has ended, below 0 for a signal. It stays a zombie, since a
+    group of that id is then no other's until it is killed."""
+    ended = os.waitid(os.P_PID, rank, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if ended is None:
+        return None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
 def start(

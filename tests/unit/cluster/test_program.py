@@ -20,9 +20,10 @@ from msgspec.structs import replace
 
 import jupyter_gpushare as gpushare
 from jupyter_gpushare.cluster.engines.engine import Start
-from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
-from jupyter_gpushare.cluster.program import look_seconds_of, rules_of
-from jupyter_gpushare.devices import nvml
+from jupyter_gpushare.cluster.engines.local import Devices, LocalEngine, declared
+from jupyter_gpushare.cluster.hands.hands import Hands
+from jupyter_gpushare.cluster.program import local, look_seconds_of, rules_of, this_machine
+from jupyter_gpushare.devices import nvml, visible
 from jupyter_gpushare.errors import DoesNotFit, InvalidValue, JobFailed
 from jupyter_gpushare.jobs import pickled, rank, submission
 from jupyter_gpushare.jobs.connection import Cluster
@@ -38,7 +39,7 @@ from jupyter_gpushare.wire.snapshot import SessionView
 from ...conftest import FakeGpus, end_broker
 from ...polling import until
 from .conftest import MakesSettings
-from .launch.test_launcher import pids
+from .launch.test_launcher import PRINTS, environments, pids
 from .program import kill
 from .work import Makes, opened
 
@@ -412,6 +413,35 @@ def test_a_rank_shares_the_gpus_that_its_job_was_given(gpus: FakeGpus) -> None:
     both = {"CUDA_VISIBLE_DEVICES": "0,1"}
     assert rank.place_of(both, Settings()) == {"devices": 2}
     assert rank.place_of(both | {"LOCAL_RANK": "1"}, Settings()) == {"device": "cuda:1"}
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [(None, "GPU-a MIG-0 MIG-1"), ("1", "MIG-0 MIG-1"), ("1,0", "MIG-0 MIG-1 GPU-a"), ("", "none")],
+)
+def test_a_job_gets_gpus_of_its_service_by_uuid_and_slices_in_the_place_of_their_card(
+    shown: str | None,
+    expected: str,
+    gpus: FakeGpus,
+    make_job: Makes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A service that the job starts has the same."""
+    slices = [f"slice MIG-{n} 1000 0 NVIDIA H100 MIG 1g.10gb" for n in range(2)]
+    gpus.say("gpu GPU-a 1000 0 NVIDIA H100", "gpu GPU-b 1000 0 NVIDIA H100", "mig", *slices)
+    if shown is not None:
+        monkeypatch.setenv(visible.VARIABLE, shown)
+    here = {"here": Devices(expected.split(), is_host=shown == "")}
+    assert this_machine() == here
+    job, engine = make_job(sys.executable, "-c", PRINTS), local(load({}), Hands())("test")
+    opened(job, here=1)
+    lease = engine.start(Start("test", job.name, 1, job, {"here": 1}))
+    until(lambda: not engine.poll([lease]))
+    (found,) = environments(job)
+    assert found[visible.VARIABLE] in here["here"].gpus
+    for name in (visible.VARIABLE, visible.BEFORE):
+        monkeypatch.setenv(name, found[name])
+    assert this_machine() == here
 
 
 @pytest.mark.system

@@ -154,6 +154,7 @@ def test_a_gpu_of_many_becomes_the_only_one(
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert visible.settle("auto", "GPU-1f") == "cuda:0"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-1f"
+    assert visible.as_at_first(os.environ)["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert visible.wanted("cuda:0") == ("GPU-1f", [])
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from jupyter_gpushare.cluster.launch import generation
@@ -192,6 +193,17 @@ def test_a_rank_bears_sigterm_of_others_and_what_it_starts_ends_by_it(start: Sta
         os.kill(pid, signal.SIGTERM)
     assert launcher.wait() == 128 + signal.SIGTERM
     assert (job / "g1" / "log.n0").read_text() == "-15 True True\n-15 0\n"
+
+
+def test_the_id_of_a_rank_that_is_done_is_no_others_until_its_group_is_killed(
+    start: Starts,
+) -> None:
+    begets = f"import os, sys\nif os.environ['RANK'] == '0': sys.exit(0)\n{BEGETS}"
+    job, launcher = start(sys.executable, "-c", begets, gpus=2, ranks="gpu")
+    pids(job)
+    (done,) = [p for p in psutil.Process(launcher.pid).children() if p.pid != pids(job)[0]]
+    until(lambda: not lives(done.pid))
+    assert not comes(lambda: not psutil.pid_exists(done.pid), seconds=0.3)
 
 
 def test_a_rank_that_fails_ends_the_others_before_it_is_said(start: Starts) -> None:
