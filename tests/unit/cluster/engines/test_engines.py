@@ -91,8 +91,9 @@ class Trial(NamedTuple):
 @pytest.fixture
 def trial(kind: str, make_job: Makes) -> Iterator[Trial]:
     cluster = f"test-{secrets.token_hex(4)}"
+    before = ENGINES[kind](cluster)  # a look that it begins is not of the trial
+    until(lambda: all(node.used == 0 for node in before.nodes().values()))
     engine = ENGINES[kind](cluster)
-    until(lambda: all(node.used == 0 for node in engine.nodes().values()))
     yield Trial(kind, cluster, engine, make_job)
     for lease in engine.adopt():
         engine.kill(lease)
