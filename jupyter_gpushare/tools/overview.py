@@ -6,11 +6,12 @@ All users of a host see the names of all notebooks, unless the rulebook hides th
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from ..format import LABELS, NEXT_SECONDS, duration, moment, plain, size, title
+from ..format import LABELS, duration, expected, moment, plain, size, title
 from ..tables import HUES, MEMORY, Column, Table, table_of
 from ..wire.snapshot import (
     DeviceView,
@@ -104,7 +105,7 @@ def aged(snapshot: Snapshot, seconds: float) -> Snapshot:
 def _aged_device(device: DeviceView, seconds: float) -> DeviceView:
     return replace(
         device,
-        sessions=[_aged_session(view, seconds) for view in device.sessions],
+        sessions=_after_unknown([_aged_session(view, seconds) for view in device.sessions]),
         resting=[
             replace(view, idle_seconds=view.idle_seconds + seconds) for view in device.resting
         ],
@@ -118,12 +119,24 @@ def _aged_session(view: SessionView, seconds: float) -> SessionView:
     view = replace(view, remaining_seconds=_left_of(view.remaining_seconds, seconds))
     if view.waiting_seconds is None:
         return view
-    expected = view.expected_wait_seconds
     return replace(
         view,
         waiting_seconds=view.waiting_seconds + seconds,
-        expected_wait_seconds=_left_of(expected, seconds),
+        expected_wait_seconds=_left_of(view.expected_wait_seconds, seconds),
     )
+
+
+def _after_unknown(sessions: list[SessionView]) -> list[SessionView]:
+    """Return the sessions without the waits that are known behind an unknown one."""
+    queued = [view for view in sessions if view.position]
+    first = min(
+        (view.position or 0 for view in queued if view.expected_wait_seconds is None),
+        default=math.inf,
+    )
+    return [
+        replace(view, expected_wait_seconds=None) if (view.position or 0) > first else view
+        for view in sessions
+    ]
 
 
 def _left_of(expected: float | None, seconds: float) -> float | None:
@@ -265,10 +278,7 @@ def _waited(session: SessionView) -> str:
 def _expected(session: SessionView) -> str:
     if not session.position:
         return ""
-    left = session.expected_wait_seconds
-    if left is None:
-        return "unknown"
-    return "next" if left < NEXT_SECONDS else f"≈ {duration(left)}"
+    return expected(session.expected_wait_seconds, session.expected_wait_is_bound)
 
 
 def _why(session: SessionView) -> str:
