@@ -238,7 +238,7 @@ def _notebook_columns(several: bool, own: str) -> list[Column]:
         Column("Notebook", on(lambda s: f"→ {s.name}" if s.id == own else s.name), cut=36),
         Column("User", on(lambda s: s.user), cut=12, spare=5),
         Column("Device", lambda pair: pair[0].name if several else ""),
-        Column("State", on(lambda s: s.state.replace("_", " "))),
+        Column("State", on(_state)),
         Column(title(LABELS["position"]), on(lambda s: str(s.position or ""))),
         Column("Waited", on(_waited)),
         Column("Expected", on(_expected)),
@@ -271,6 +271,16 @@ RESTING_COLUMNS = [
 ]
 
 
+def _is_idle(session: SessionView) -> bool:
+    return session.state == "idle" and not session.busy
+
+
+def _state(session: SessionView) -> str:
+    if session.state == "idle" and session.busy:
+        return "busy"  # its cell needs no turn now
+    return session.state.replace("_", " ")
+
+
 def _waited(session: SessionView) -> str:
     return "" if session.waiting_seconds is None else duration(session.waiting_seconds)
 
@@ -285,7 +295,7 @@ def _why(session: SessionView) -> str:
     if session.idle_step and session.idle_seconds is not None:
         done = IDLE_STEPS.get(session.idle_step, "")
         return f"idle for {duration(session.idle_seconds)}{done}"
-    return session.reason if session.state not in ("idle", "paused") else ""
+    return "" if _is_idle(session) or session.state == "paused" else session.reason
 
 
 def _iterations(session: SessionView) -> str:

@@ -96,6 +96,8 @@ def test_a_waiting_notebook_is_shown_with_position_time_and_reason() -> None:
     text = text_of(snapshot_of(IDLE, WAITING), 160)
     assert re.search(r"w\.ipynb .*2 +3\.0 s +about 60 s", text)
     assert "a.ipynb runs" in text
+    said = text_of(snapshot_of(replace(IDLE, busy=True, reason="needs no turn")), 160)
+    assert re.search(r"a\.ipynb .* busy .* needs no turn", said)
 
 
 def test_empty_columns_are_left_out() -> None:

@@ -162,6 +162,11 @@ export function stateOf(notebook: Notebook): string {
   return rests(notebook) ? 'resting' : notebook.state;
 }
 
+/** Whether its cell runs, and needs no turn now. */
+function isBusy(notebook: Notebook): boolean {
+  return !rests(notebook) && notebook.busy && notebook.state === 'idle';
+}
+
 /** The word for a notebook's state; a newer broker may know states that we do not. */
 export function stateName(notebook: Notebook, trans: ITranslate): string {
   const state = stateOf(notebook);
@@ -175,7 +180,7 @@ export function stateName(notebook: Notebook, trans: ITranslate): string {
     idle: trans.__('idle'),
     resting: trans.__('resting')
   };
-  return names[state] ?? state;
+  return isBusy(notebook) ? trans.__('busy') : (names[state] ?? state);
 }
 
 /** A sign for each state; it can be told from the others without colour. */
@@ -239,8 +244,11 @@ export function headline(
 ): string {
   const { running, taking, queue } = arranged(device);
   if (running.length + taking.length + queue.length === 0) {
-    return recovering
-      ? trans.__('Which notebooks run or wait is not known yet.')
+    if (recovering) {
+      return trans.__('Which notebooks run or wait is not known yet.');
+    }
+    return device.sessions.some(isBusy)
+      ? trans.__('Free. No cell that runs needs a turn now.')
       : trans.__('Idle. No notebook is running or waiting.');
   }
   const names = (sessions: ISessionView[]) =>

@@ -42,6 +42,16 @@ describe('the headline', () => {
     expect(expected()).toEqual(['unknown', 'unknown']);
   });
 
+  it('calls no notebook idle whose cell runs without a turn', () => {
+    const busy = session({ ...running, state: 'idle', busy: true });
+    const state = snapshotOf(device([busy]));
+    view.update({ state, receivedAt: 0 });
+    expect(texts('.jp-GpuShare-headline')).toEqual([
+      'Free. No cell that runs needs a turn now.'
+    ]);
+    expect(inThreeWords(state, busy, english)).toBe('○ host: busy');
+  });
+
   it('calls no device idle before the notebooks have come back', () => {
     const idle = session({ ...running, state: 'idle' });
     const state = snapshotOf(device([idle]));
