@@ -175,6 +175,7 @@ class SessionState:
     position: int | None
     waiting: float | None
     expected_wait: float | None
+    is_bound: bool
     why: Sequence[Reason]
     device_seconds: float
     waited_seconds: float

@@ -46,6 +46,16 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def expected(seconds: float | None, is_bound: bool) -> str:
+    """Return an expected wait: ``about 64 s``, ``at most 64 s`` where it is only a bound, ``next``,
+    or ``unknown`` where it is None. labextension/src/state/format.ts has the same rule."""
+    if seconds is None:
+        return "unknown"
+    if seconds < NEXT_SECONDS:
+        return "next"
+    return f"{'at most' if is_bound else 'about'} {duration(seconds)}"
+
+
 def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 

@@ -20,6 +20,7 @@ GONE = "a notebook that has ended"
 # comma, and one that follows a colon or a space. Bytes, names and times are filled in.
 TEXTS = {
     "idle": "nothing to run",
+    "needs_no_turn": "its cell runs and needs no turn now",
     "paused": "paused",
     "throttled": "throttled:",  # what comes after it says why
     "throttled_for_class": "throttled: a class of {who} has the device until it ends",

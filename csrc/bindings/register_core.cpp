@@ -167,6 +167,7 @@ void register_device_snapshot(py::module_& module) {
       .def_readonly("position", &SessionState::position)
       .def_readonly("waiting", &SessionState::waiting)
       .def_readonly("expected_wait", &SessionState::expected_wait)
+      .def_readonly("is_bound", &SessionState::is_bound)
       .def_readonly("why", &SessionState::why)
       .def_readonly("device_seconds", &SessionState::device_seconds)
       .def_readonly("waited_seconds", &SessionState::waited_seconds)

@@ -6,11 +6,12 @@ All users of a host see the names of all notebooks, unless the rulebook hides th
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from ..format import LABELS, NEXT_SECONDS, duration, moment, plain, size, title
+from ..format import LABELS, duration, expected, moment, plain, size, title
 from ..tables import HUES, MEMORY, Column, Table, table_of
 from ..wire.snapshot import (
     DeviceView,
@@ -104,7 +105,7 @@ def aged(snapshot: Snapshot, seconds: float) -> Snapshot:
 def _aged_device(device: DeviceView, seconds: float) -> DeviceView:
     return replace(
         device,
-        sessions=[_aged_session(view, seconds) for view in device.sessions],
+        sessions=_after_unknown([_aged_session(view, seconds) for view in device.sessions]),
         resting=[
             replace(view, idle_seconds=view.idle_seconds + seconds) for view in device.resting
         ],
@@ -118,12 +119,24 @@ def _aged_session(view: SessionView, seconds: float) -> SessionView:
     view = replace(view, remaining_seconds=_left_of(view.remaining_seconds, seconds))
     if view.waiting_seconds is None:
         return view
-    expected = view.expected_wait_seconds
     return replace(
         view,
         waiting_seconds=view.waiting_seconds + seconds,
-        expected_wait_seconds=_left_of(expected, seconds),
+        expected_wait_seconds=_left_of(view.expected_wait_seconds, seconds),
     )
+
+
+def _after_unknown(sessions: list[SessionView]) -> list[SessionView]:
+    """Return the sessions without the waits that are known behind an unknown one."""
+    queued = [view for view in sessions if view.position]
+    first = min(
+        (view.position or 0 for view in queued if view.expected_wait_seconds is None),
+        default=math.inf,
+    )
+    return [
+        replace(view, expected_wait_seconds=None) if (view.position or 0) > first else view
+        for view in sessions
+    ]
 
 
 def _left_of(expected: float | None, seconds: float) -> float | None:
@@ -225,7 +238,7 @@ def _notebook_columns(several: bool, own: str) -> list[Column]:
         Column("Notebook", on(lambda s: f"→ {s.name}" if s.id == own else s.name), cut=36),
         Column("User", on(lambda s: s.user), cut=12, spare=5),
         Column("Device", lambda pair: pair[0].name if several else ""),
-        Column("State", on(lambda s: s.state.replace("_", " "))),
+        Column("State", on(_state)),
         Column(title(LABELS["position"]), on(lambda s: str(s.position or ""))),
         Column("Waited", on(_waited)),
         Column("Expected", on(_expected)),
@@ -258,6 +271,16 @@ RESTING_COLUMNS = [
 ]
 
 
+def _is_idle(session: SessionView) -> bool:
+    return session.state == "idle" and not session.busy
+
+
+def _state(session: SessionView) -> str:
+    if session.state == "idle" and session.busy:
+        return "busy"  # its cell needs no turn now
+    return session.state.replace("_", " ")
+
+
 def _waited(session: SessionView) -> str:
     return "" if session.waiting_seconds is None else duration(session.waiting_seconds)
 
@@ -265,17 +288,14 @@ def _waited(session: SessionView) -> str:
 def _expected(session: SessionView) -> str:
     if not session.position:
         return ""
-    left = session.expected_wait_seconds
-    if left is None:
-        return "unknown"
-    return "next" if left < NEXT_SECONDS else f"≈ {duration(left)}"
+    return expected(session.expected_wait_seconds, session.expected_wait_is_bound)
 
 
 def _why(session: SessionView) -> str:
     if session.idle_step and session.idle_seconds is not None:
         done = IDLE_STEPS.get(session.idle_step, "")
         return f"idle for {duration(session.idle_seconds)}{done}"
-    return session.reason if session.state not in ("idle", "paused") else ""
+    return "" if _is_idle(session) or session.state == "paused" else session.reason
 
 
 def _iterations(session: SessionView) -> str:

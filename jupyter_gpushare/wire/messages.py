@@ -441,10 +441,11 @@ class Wait(Message, frozen=True):
     """Why turn `turn` is not granted yet. `position` is that in the queue; 0: it is not in the
     queue, because it is throttled by a rule or paused.
 
-    `expected_seconds` is None where it is not known, and so are the `remaining_seconds` until the
-    session has done the iterations that it has declared. `why` are the parts of the `reason`, a
-    sentence that is empty on its way from the broker, and `names` has those of the sessions in it,
-    by id, as this client may see them.
+    `expected_seconds` is None where it is not known; where `expected_is_bound` it waits that long
+    at most, since a cell that comes first may end at any iteration. `remaining_seconds` are those
+    until the session has done the iterations that it has declared; None where that is not known.
+    `why` are the parts of the `reason`, a sentence that is empty on its way from the broker, and
+    `names` has those of the sessions in it, by id, as this client may see them.
     """
 
     turn: int
@@ -456,6 +457,7 @@ class Wait(Message, frozen=True):
     why: list[Reason] = []
     names: dict[str, str] = {}
     remaining_seconds: float | None = None
+    expected_is_bound: bool = False
 
     def in_words(self) -> Wait:
         """Return it as people read it; one that is in words already stays as it is."""

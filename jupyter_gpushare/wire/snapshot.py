@@ -30,7 +30,8 @@ class SessionView(msgspec.Struct, frozen=True):
     squeezed, an iteration takes `squeezed_bytes` in place of its `ephemeral_bytes`, and
     `slowdown` times as long; 0 and 1.0: it is not. `curve` is None until it is known.
     `remaining_seconds` are those until it has done its `remaining_iterations` at its present share
-    of the device, waits included; None where that is not known.
+    of the device, waits included; None where that is not known. It waits for the
+    `expected_wait_seconds` at most where `expected_wait_is_bound`, else for about that long.
     """
 
     id: str
@@ -63,6 +64,7 @@ class SessionView(msgspec.Struct, frozen=True):
     slowdown: float = 1.0
     curve: Curve | None = None
     remaining_seconds: float | None = None
+    expected_wait_is_bound: bool = False
 
 
 def queue_rank(view: SessionView) -> tuple[int, int]:

@@ -46,6 +46,7 @@ export function session(changes: Partial<ISessionView> = {}): ISessionView {
     slowdown: 1,
     curve: null,
     remaining_seconds: null,
+    expected_wait_is_bound: false,
     ...changes
   };
 }

@@ -94,8 +94,10 @@ def test_no_other_file_has_colours_of_its_own() -> None:
 
 def test_a_waiting_notebook_is_shown_with_position_time_and_reason() -> None:
     text = text_of(snapshot_of(IDLE, WAITING), 160)
-    assert re.search(r"w\.ipynb .*2 +3\.0 s +≈ 60 s", text)
+    assert re.search(r"w\.ipynb .*2 +3\.0 s +about 60 s", text)
     assert "a.ipynb runs" in text
+    said = text_of(snapshot_of(replace(IDLE, busy=True, reason="needs no turn")), 160)
+    assert re.search(r"a\.ipynb .* busy .* needs no turn", said)
 
 
 def test_empty_columns_are_left_out() -> None:
@@ -163,6 +165,9 @@ def test_a_picture_ages_until_the_expected_wait_has_run_out_and_is_unknown() -> 
         assert waiting.waiting_seconds == 3.0 + seconds
         assert waiting.expected_wait_seconds == expected
     assert re.search(r"w\.ipynb .* next ", text_of(overview.aged(shown, 59.5), 160))
+    behind = replace(WAITING, id="b", position=3, expected_wait_seconds=90.0)
+    (device,) = overview.aged(snapshot_of(WAITING, behind), 61.0).devices
+    assert [view.expected_wait_seconds for view in device.sessions] == [None, None]
 
 
 def test_iterations_have_the_time_that_they_will_still_take() -> None:
@@ -192,6 +197,10 @@ def test_the_waiting_sentence_tells_what_is_known() -> None:
         f"{begin} after cnn.ipynb, about 12 s (3.0 s so far): needs 3 GiB. {stop}"
     )
     assert sentence(Wait(1, 2, 3.0, "", expected_seconds=0.4)).startswith(f"{begin}, next (3.0 s")
+    at_most = Wait(1, 2, 3.0, "", expected_seconds=64.0, expected_is_bound=True)
+    assert sentence(at_most).startswith(f"{begin}, at most 64 s (3.0 s so far)")
+    bound = replace(WAITING, expected_wait_seconds=64.0, expected_wait_is_bound=True)
+    assert " at most 64 s " in text_of(snapshot_of(bound), 160)
     assert sentence(Wait(1, 1, 3.0, "", remaining_seconds=370.0)) == (
         "Waiting for the device, queue position 1 (3.0 s so far)."
         f" All iterations are done in about 6 min 10 s. {stop}"

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::array<const char*, kCodes> kNames = {
     "idle",
+    "needs_no_turn",
     "paused",
     "throttled",
     "throttled_for_class",

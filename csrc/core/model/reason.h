@@ -13,6 +13,7 @@ namespace gpushare {
 // One sentence, or a part of one, for each. Viewers have a table with all of them.
 enum class Code {
   idle,
+  needs_no_turn,  // a cell runs
   paused,
 
   // A rule throttles it: by what it says of `who`, a group or a user; then whom people may ask.

@@ -141,7 +141,7 @@ enum class State { idle, waiting, running, overdue, paused, paged_out, throttled
 
 // One session as people see it. `position`, the queue position, counts from 1 over all sessions
 // that wait for the device, or for room to come back to it; `expected_wait` is absent where it is
-// unknown.
+// unknown, and only a bound where a cell that runs before it may end at any boundary.
 struct SessionState {
   std::string id, user;
   State state = State::idle;
@@ -151,6 +151,7 @@ struct SessionState {
   std::optional<int> position;
   std::optional<Seconds> waiting;
   std::optional<Seconds> expected_wait;
+  bool is_bound = false;  // it is expected to wait that long at most
   Why why;
   Seconds device_seconds = 0;
   Seconds waited_seconds = 0;

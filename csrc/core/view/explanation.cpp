@@ -60,7 +60,7 @@ Why Explanation::of_state(const RunQueueEntry& of) const {
   if (is_throttled(session)) return *session.throttled;
   if (is == State::running) return of_running(session);
   if (is == State::paused) return {{Code::paused}};
-  if (is == State::idle) return {{Code::idle}};
+  if (is == State::idle) return {{session.busy ? Code::needs_no_turn : Code::idle}};
   if (state_.recovering) return {{Code::recovering}};
   return of.lane == kNoLane ? without_place(of) : of_waiting(of);
 }

@@ -20,8 +20,8 @@ bool may_be_passed(const DeviceState& state, const Session& session) {
 
 }  // namespace
 
-std::optional<Seconds> Forecast::wait(const DeviceState& state, const Session& session,
-                                      Seconds now) {
+std::optional<Forecast::Expected> Forecast::wait(const DeviceState& state, const Session& session,
+                                                 Seconds now) {
   if (state.recovering || !session.request || (state.packs() && state.tuner.is_probing()))
     return std::nullopt;
   if (now < made_ || now > kept_) make(state, now);
@@ -29,7 +29,7 @@ std::optional<Seconds> Forecast::wait(const DeviceState& state, const Session& s
   if (begin == begins_.end() || begin->second.turn != session.request->number) return std::nullopt;
   const Seconds wait = begin->second.at - now;
   if (wait < 0 || (wait > kForeseen && may_be_passed(state, session))) return std::nullopt;
-  return wait;
+  return Expected{wait, begin->second.is_bound};
 }
 
 void Forecast::age() {

@@ -5,6 +5,9 @@
 // session follows it. A wait is absent too during a probe, since the number of lanes after it is
 // unknown.
 //
+// A wait is a bound where a cell that has not declared its iterations may end before: others begin
+// sooner then.
+//
 // A forecast is replaced as soon as that costs little of the time since, so a reader may get the
 // last one.
 #pragma once
@@ -20,8 +23,13 @@ namespace gpushare {
 
 class Forecast {
  public:
+  struct Expected {
+    Seconds wait;
+    bool is_bound;
+  };
+
   // Seconds from now until the turn that the session waits for; it must have a place.
-  std::optional<Seconds> wait(const DeviceState& state, const Session& session, Seconds now);
+  std::optional<Expected> wait(const DeviceState& state, const Session& session, Seconds now);
   // Something has happened: what was cheap to make is made again.
   void age();
 

@@ -19,6 +19,8 @@ Rehearsal::Rehearsal(const DeviceState& real, Seconds now)
     : state_(real), present_(now), now_(now) {
   if (state_.packs()) state_.rules.running_lanes = state_.tuner.lanes();  // and no probe begins
   for (const Session& session : state_.sessions) {
+    if (session.turn) may_end(session);
+    if (session.turn || session.request) longest_ = std::max(longest_, session.pace.longest());
     if (session.turn && is_known(session) && !is_late(session))
       running_.push_back(session.number);
     else if (session.turn && session.turn->asked)
@@ -64,6 +66,8 @@ void Rehearsal::finish(Session& session) {
   Turns turns(state_);
   const TurnNumber turn = session.turn->number;
   std::erase(running_, session.number);
+  if (const auto end = may_end_.find(session.number); end != may_end_.end())
+    is_bound_ = is_bound_ || has_passed(end->second);
   turns.count(session, iterations(session));
   enact(pass_.run(turns.end(session)));
   if (session.remaining_iterations.value_or(1) > 0) request(session, turn + 1);
@@ -91,10 +95,14 @@ void Rehearsal::enact(const Decision& decision) {
 
 void Rehearsal::begins(const Session& session, TurnNumber turn) {
   if (is_known(session)) running_.push_back(session.number);
+  const bool is_bound = is_bound_ || std::ranges::any_of(may_end_, [&](const auto& cell) {
+                          return state_.sessions.at(cell.first).turn && has_passed(cell.second);
+                        });
+  if (may_end(session)) is_bound_ = true;  // its cell goes on
   const auto waits = waiting_.find(session.number);
   if (waits == waiting_.end() || waits->second != turn) return;
   if (const auto is_in = state_.is_in_by(session); is_in && !is_unknown())
-    begins_[session.number] = {turn, std::max(now_, *is_in)};
+    begins_[session.number] = {turn, std::max(now_, *is_in) + (is_bound ? longest_ : 0), is_bound};
   waiting_.erase(waits);
 }
 
@@ -103,15 +111,28 @@ void Rehearsal::begins(const Session& session, TurnNumber turn) {
 Seconds Rehearsal::ends(const Session& session) const {
   const auto& turn = *session.turn;
   const Seconds one = *session.pace.iteration();
-  const auto boundary = [&](double iterations) {
-    return turn.boundary + std::max(1.0, std::ceil(iterations - kRounding)) * one;
-  };
   Seconds end = kNever;
   if (session.remaining_iterations.value_or(0) > 0)
-    end = boundary(static_cast<double>(*session.remaining_iterations));
-  if (turn.asked) end = std::min(end, boundary((*turn.asked - turn.boundary) / one));
+    end = boundary(session, static_cast<double>(*session.remaining_iterations));
+  if (turn.asked) end = std::min(end, boundary(session, (*turn.asked - turn.boundary) / one));
   if (end >= present_) return end;
   return turn.asked ? latest(session, *turn.asked) : present_;
+}
+
+// A cell that has declared iterations ends with the last of them; any other may end at the next
+// boundary of its turn, and at once if that is not known. True: so it might in an earlier turn.
+bool Rehearsal::may_end(const Session& session) {
+  if (session.remaining_iterations.value_or(0) > 0) return false;
+  const auto one = session.pace.iteration();
+  const Seconds next =
+      one ? boundary(session, (now_ - session.turn->boundary) / *one) : now_ - 2 * kSoon;
+  return !may_end_.emplace(session.number, next).second;
+}
+
+// When its turn has had as many iterations, and one at least.
+Seconds Rehearsal::boundary(const Session& session, double iterations) {
+  const double whole = std::max(1.0, std::ceil(iterations - kRounding));
+  return session.turn->boundary + whole * *session.pace.iteration();
 }
 
 // The latest time of its first boundary after `from`.

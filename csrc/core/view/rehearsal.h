@@ -25,6 +25,7 @@ class Rehearsal {
   struct Begin {  // of a turn
     TurnNumber turn;
     Seconds at;
+    bool is_bound;  // it begins sooner if a cell ends that has not declared its iterations
   };
 
   Rehearsal(const DeviceState& real, Seconds now);
@@ -49,6 +50,9 @@ class Rehearsal {
   void enact(const Decision& decision);
   void begins(const Session& session, TurnNumber turn);
   Seconds ends(const Session& session) const;
+  bool may_end(const Session& session);
+  bool has_passed(Seconds time) const { return now_ > time + kSoon; }
+  static Seconds boundary(const Session& session, double iterations);
   static Seconds latest(const Session& session, Seconds from);
   bool is_known(const Session& session) const;
   bool is_late(const Session& session) const;
@@ -61,6 +65,9 @@ class Rehearsal {
   std::unordered_map<SessionNumber, TurnNumber> waiting_;
   std::unordered_map<SessionNumber, Begin> begins_;
   std::size_t work_ = 0;
+  std::unordered_map<SessionNumber, Seconds> may_end_;  // of cells that have not said when they end
+  bool is_bound_ = false;  // all from now on begin sooner if one of these ends then
+  Seconds longest_ = 0;  // iteration, by which a bound is later: boundaries shift with such an end
   Seconds unknown_ = kNever;  // from when on a turn should end whose end is unknown
 };
 

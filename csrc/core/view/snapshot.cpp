@@ -67,12 +67,25 @@ std::vector<SessionState> Snapshot::sessions() const {
     states.push_back(this->session(RunQueueEntry(state_, session, now_)));
   }
   int position = 0;
+  std::optional<Forecast::Expected> last = Forecast::Expected{};
   for (const RunQueueEntry* waiting : queue()) {
     SessionState& state = states[index.at(waiting->session)];
     state.position = ++position;
-    state.expected_wait = forecast_.wait(state_, *waiting->session, now_);
+    last = expected(*waiting->session, last);
+    if (!last) continue;
+    state.expected_wait = last->wait;
+    state.is_bound = last->is_bound;
   }
   return states;
+}
+
+// Clocks run on, so a session may be served before one that is before it in the queue now: it is
+// told the wait of that one, as a bound. Behind an unknown wait none is known.
+std::optional<Forecast::Expected> Snapshot::expected(
+    const Session& session, const std::optional<Forecast::Expected>& before) const {
+  if (!before) return std::nullopt;
+  const auto own = forecast_.wait(state_, session, now_);
+  return own && own->wait < before->wait ? Forecast::Expected{before->wait, true} : own;
 }
 
 SessionState Snapshot::session(const RunQueueEntry& of) const {

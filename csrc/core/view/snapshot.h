@@ -2,6 +2,7 @@
 // expected waits and reasons. It reads what is known and changes nothing.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ class Snapshot {
   std::vector<LaneState> lanes() const;
   std::vector<SessionState> sessions() const;
   SessionState session(const RunQueueEntry& of) const;
+  std::optional<Forecast::Expected> expected(const Session& session,
+                                             const std::optional<Forecast::Expected>& before) const;
   std::vector<const RunQueueEntry*> queue() const;
   bool is_served_before(const RunQueueEntry* a, const RunQueueEntry* b) const;
   std::string why_is_valid(const RunQueueEntry& of) const;

@@ -98,6 +98,7 @@ class Publisher:
                     reason="",
                     holder=None if holder is None else name(holder),
                     expected_seconds=state.expected_wait,
+                    expected_is_bound=state.is_bound,
                     why=list(map(to_wire, state.why)),
                     names={one.other: name(one.other) for one in state.why if one.other},
                     remaining_seconds=views.remaining_seconds(state, record, now),

@@ -119,6 +119,7 @@ def session_view(
         position=state.position,
         waiting_seconds=state.waiting,
         expected_wait_seconds=state.expected_wait,
+        expected_wait_is_bound=state.is_bound,
         reason="",
         device_seconds=state.device_seconds,
         waited_seconds=state.waited_seconds,

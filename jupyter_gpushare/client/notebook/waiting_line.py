@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 
-from ...format import LABELS, NEXT_SECONDS, duration, plain
+from ...format import LABELS, duration, expected, plain
 from ...wire.messages import Wait
 from ..end_of_wait import TOLD_SECONDS, told_seconds
 
@@ -31,7 +31,7 @@ def sentence(wait: Wait) -> str:
     is_named = not wait.holder or wait.names_holder()
     after = "" if is_named else f" after {plain(wait.holder or '')}"
     left = wait.expected_seconds
-    about = "" if left is None else ", next" if left < NEXT_SECONDS else f", about {duration(left)}"
+    about = "" if left is None else f", {expected(left, wait.expected_is_bound)}"
     line = f", {LABELS['position']} {wait.position}{after}" if wait.position else ""
     why = f": {plain(wait.reason)}" if wait.reason else ""
     end = f"{RESUME} {STOP}" if any(one.code == "paused" for one in wait.why) else STOP

@@ -25,7 +25,9 @@ export function aged(snapshot: ISnapshot, seconds: number): ISnapshot {
 function agedDevice(device: IDeviceView, seconds: number): IDeviceView {
   return {
     ...device,
-    sessions: device.sessions.map(one => agedSession(one, seconds)),
+    sessions: afterUnknown(
+      device.sessions.map(one => agedSession(one, seconds))
+    ),
     // an older broker knows of neither
     resting: (device.resting ?? []).map(one => agedResting(one, seconds)),
     turns: (device.turns ?? []).map(turn => agedTurn(turn, seconds))
@@ -45,6 +47,17 @@ function agedSession(session: ISessionView, seconds: number): ISessionView {
     // an older broker does not say it
     remaining_seconds: left(session.remaining_seconds ?? null, seconds)
   };
+}
+
+/** A wait behind one that is unknown is not known either. */
+function afterUnknown(sessions: ISessionView[]): ISessionView[] {
+  const unknown = sessions.filter(
+    one => one.position !== null && one.expected_wait_seconds === null
+  );
+  const first = Math.min(...unknown.map(({ position }) => position!));
+  return sessions.map(one =>
+    (one.position ?? 0) > first ? { ...one, expected_wait_seconds: null } : one
+  );
 }
 
 function agedResting(notebook: IRestingView, seconds: number): IRestingView {

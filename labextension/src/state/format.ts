@@ -162,6 +162,11 @@ export function stateOf(notebook: Notebook): string {
   return rests(notebook) ? 'resting' : notebook.state;
 }
 
+/** Whether its cell runs, and needs no turn now. */
+function isBusy(notebook: Notebook): boolean {
+  return !rests(notebook) && notebook.busy && notebook.state === 'idle';
+}
+
 /** The word for a notebook's state; a newer broker may know states that we do not. */
 export function stateName(notebook: Notebook, trans: ITranslate): string {
   const state = stateOf(notebook);
@@ -175,7 +180,7 @@ export function stateName(notebook: Notebook, trans: ITranslate): string {
     idle: trans.__('idle'),
     resting: trans.__('resting')
   };
-  return names[state] ?? state;
+  return isBusy(notebook) ? trans.__('busy') : (names[state] ?? state);
 }
 
 /** A sign for each state; it can be told from the others without colour. */
@@ -239,8 +244,11 @@ export function headline(
 ): string {
   const { running, taking, queue } = arranged(device);
   if (running.length + taking.length + queue.length === 0) {
-    return recovering
-      ? trans.__('Which notebooks run or wait is not known yet.')
+    if (recovering) {
+      return trans.__('Which notebooks run or wait is not known yet.');
+    }
+    return device.sessions.some(isBusy)
+      ? trans.__('Free. No cell that runs needs a turn now.')
       : trans.__('Idle. No notebook is running or waiting.');
   }
   const names = (sessions: ISessionView[]) =>
@@ -328,30 +336,51 @@ function whatIsNext(
     : '';
 }
 
-/** `in about 0:12`, that it is not known, or nothing where it is within a second. */
+/** The end of a sentence: nothing where it is within a second. */
 function expected(session: ISessionView, trans: ITranslate): string {
-  const seconds = session.expected_wait_seconds;
-  if (seconds === null) {
-    return trans.__('after an unknown wait');
-  }
-  return seconds < NEXT_SECONDS ? '' : trans.__('in about %1', clock(seconds));
+  return wait(session, {
+    unknown: trans.__('after an unknown wait'),
+    next: '',
+    bound: time => trans.__('in at most %1', time),
+    about: time => trans.__('in about %1', time)
+  });
 }
 
-/** The same in a column: `≈ 0:12`, `next`, or `unknown`. */
+/** The same in a column. */
 export function expectedShort(
   session: ISessionView,
   trans: ITranslate
 ): string {
-  const seconds = session.expected_wait_seconds;
-  if (!waits(session)) {
-    return '';
+  return waits(session)
+    ? wait(session, {
+        unknown: trans.__('unknown'),
+        next: trans.__('next'),
+        bound: time => trans.__('at most %1', time),
+        about: time => trans.__('≈ %1', time)
+      })
+    : '';
+}
+
+interface IWords {
+  unknown: string;
+  next: string;
+  bound: (time: string) => string;
+  about: (time: string) => string;
+}
+
+/** An expected wait in these words, by the rule of format.py. */
+function wait(
+  { expected_wait_seconds, expected_wait_is_bound }: ISessionView,
+  words: IWords
+): string {
+  if (expected_wait_seconds === null) {
+    return words.unknown;
   }
-  if (seconds === null) {
-    return trans.__('unknown');
+  if (expected_wait_seconds < NEXT_SECONDS) {
+    return words.next;
   }
-  return seconds < NEXT_SECONDS
-    ? trans.__('next')
-    : trans.__('≈ %1', clock(seconds));
+  const time = clock(expected_wait_seconds);
+  return expected_wait_is_bound ? words.bound(time) : words.about(time);
 }
 
 /** When it has done what it has declared: `in about 6 min at its present share`. */

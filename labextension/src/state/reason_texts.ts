@@ -6,6 +6,7 @@ import { ITranslate } from './format';
 export function texts(trans: ITranslate): Record<string, string> {
   return {
     idle: trans.__('nothing to run'),
+    needs_no_turn: trans.__('its cell runs and needs no turn now'),
     paused: trans.__('paused'),
     throttled: trans.__('throttled:'),
     throttled_for_class: trans.__('throttled: a class of {who} has the device until it ends'),

@@ -183,6 +183,7 @@ export interface ISessionView {
   slowdown: number;
   curve: ICurve | null;
   remaining_seconds: number | null;
+  expected_wait_is_bound: boolean;
 }
 
 export interface ISnapshot {

@@ -25,6 +25,33 @@ describe('the headline', () => {
     expect(texts('.jp-GpuShare-headline')[0]).toContain(unknown);
   });
 
+  it('says of a bound that it is one, and of a wait behind an unknown one nothing', () => {
+    const bound = session({
+      ...waiting,
+      expected_wait_seconds: 64,
+      expected_wait_is_bound: true
+    });
+    const last = { ...bound, id: 'c', name: 'c.ipynb', position: 2 };
+    show([running, bound, { ...last, expected_wait_seconds: 90 }]);
+    expect(texts('.jp-GpuShare-headline')[0]).toContain(
+      'bob.ipynb is next, in at most 1:04.'
+    );
+    const expected = () => texts('.jp-GpuShare-expected').slice(1);
+    expect(expected()).toEqual(['at most 1:04', 'at most 1:30']);
+    view.tick(65_000);
+    expect(expected()).toEqual(['unknown', 'unknown']);
+  });
+
+  it('calls no notebook idle whose cell runs without a turn', () => {
+    const busy = session({ ...running, state: 'idle', busy: true });
+    const state = snapshotOf(device([busy]));
+    view.update({ state, receivedAt: 0 });
+    expect(texts('.jp-GpuShare-headline')).toEqual([
+      'Free. No cell that runs needs a turn now.'
+    ]);
+    expect(inThreeWords(state, busy, english)).toBe('○ host: busy');
+  });
+
   it('calls no device idle before the notebooks have come back', () => {
     const idle = session({ ...running, state: 'idle' });
     const state = snapshotOf(device([idle]));

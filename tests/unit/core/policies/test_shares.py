@@ -152,7 +152,7 @@ def test_throttling_an_unknown_session_or_without_a_reason_is_refused() -> None:
         it.throttle(0, {"a": WHY, "x": WHY})
     with pytest.raises(ValueError, match="must be told why"):
         it.throttle(0, {"a": []})
-    assert why(look(it, "a", 0)) == "nothing to run"
+    assert why(look(it, "a", 0)) == "its cell runs and needs no turn now"
 
 
 def test_a_reason_that_there_is_not_is_refused() -> None:
