@@ -200,7 +200,7 @@ def resumed_where_it_had_saved(site: Site, id: str) -> bool:
 def test_a_job_that_does_not_leave_in_its_lease_is_killed(site: Site) -> None:
     site.restart(lease=0.2)
     site.submit("a", sys.executable, "-c", SLEEPS, gpus=4)
-    site.until(lambda: site.job("a").handle != "")
+    site.until(lambda: bool(site.ranks("a")))
     site.engine.said = {"n0": Node(0)}
     site.until(lambda: "lost" in site.events("a"))
     assert site.events("a")[-3:] == ["ask", "end", "lost"]
