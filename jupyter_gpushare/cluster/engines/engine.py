@@ -100,7 +100,9 @@ class Refused(Exception):
 class Engine(Protocol):
     """Each verb blocks. It raises EngineUnavailable where the engine could not be asked."""
 
-    def nodes(self) -> Mapping[str, Node]: ...
+    def nodes(self) -> Mapping[str, Node]:
+        """Begin a look: what `adopt` and `poll` answer next may be of the same moment."""
+
     def start(self, start: Start) -> Lease:
         """Raises NoRoom and Refused, and then nothing of it is left there."""
 

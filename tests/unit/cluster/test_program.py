@@ -461,6 +461,8 @@ def test_the_command_line_submits_and_shows(
     assert used["gpu_seconds"] == pytest.approx(row["computed"])
     assert "GPU time" in said("report", "--jobs")
     assert said("report", "--jobs", "--csv").startswith("user,gpu_seconds,jobs")
+    assert main(["submit", str(script(COUNTS)), "3", "--", "--account=a"]) == 1
+    assert "--account=a is for sbatch, and these" in capsys.readouterr().err
     assert main(["cancel", "b"]) == 1
     assert capsys.readouterr().err == "jupyter gpushare: there is no job b\n"
 
