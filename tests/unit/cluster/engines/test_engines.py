@@ -91,7 +91,7 @@ class Trial(NamedTuple):
 @pytest.fixture
 def trial(kind: str, make_job: Makes) -> Iterator[Trial]:
     cluster = f"test-{secrets.token_hex(4)}"
-    before = ENGINES[kind](cluster)  # a look that it begins is not of the trial
+    before = ENGINES[kind](cluster)  # the look that it begins is its own
     until(lambda: all(node.used == 0 for node in before.nodes().values()))
     engine = ENGINES[kind](cluster)
     yield Trial(kind, cluster, engine, make_job)
