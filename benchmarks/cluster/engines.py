@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from jupyter_gpushare.cluster.engines.engine import Engine
-from jupyter_gpushare.cluster.engines.slurm import SlurmEngine, run
+from jupyter_gpushare.cluster.engines.slurm import SlurmEngine
+from jupyter_gpushare.cluster.engines.slurm_commands import run
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "examples" / "cluster"))
