@@ -377,7 +377,7 @@ TEST_CASE("a squeezed session is told how far, and for which of the others") {
   Placement(bench.state).admit(newcomer);
   const RunQueue run_queue(bench.state, 0, 0);
   const Why why = Explanation(bench.state, run_queue, 0).why({bench.state, large, 0});
-  CHECK(codes(why) == Codes{Code::idle, Code::squeezed, Code::squeezed_for});
+  CHECK(codes(why) == Codes{Code::needs_no_turn, Code::squeezed, Code::squeezed_for});
   CHECK(why[1].bytes == 6);
   CHECK(why[1].whole == 10);
   CHECK(why[1].percent == 8);
