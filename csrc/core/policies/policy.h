@@ -40,7 +40,7 @@ struct Candidate {
   Seconds waiting = 0;            // since its request
   Seconds queued = 0;             // since it came into its user's queue: Session::position
   Seconds running = 0;            // since its grant
-  Seconds yields_after = kNever;  // length of its last turn, if it ended that unasked
+  Seconds yields_after = kNever;  // Session::yields_after
   // Work left, if it was declared and is not overrun; only where the policy goes by it.
   std::optional<Seconds> remaining;
   Seconds boost = 0;              // seconds for which its cell still goes first

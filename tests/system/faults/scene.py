@@ -137,7 +137,7 @@ class Party:
         return self.signal(signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill it and its children: one that C has forked may wait for Python's lock for ever."""
+        """Kill it and its children: a child that C has forked may wait for Python's lock."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._lines.close()
