@@ -50,7 +50,8 @@ batches = iter(DataLoader(Waits(), num_workers=1))
 (worker,) = batches._workers
 print(program.wait(), child.is_alive(), worker.is_alive())
 for each in (child, worker):
-    each.terminate(), each.join()
+    while each.is_alive():  # one that still has the signal of others to handle gets no second one
+        each.terminate(), each.join(0.1)
 print(child.exitcode, worker.exitcode, flush=True)
 os.kill(os.getpid(), 15)
 """

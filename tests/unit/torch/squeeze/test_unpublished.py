@@ -73,7 +73,8 @@ def shares_without(name):
     held, memory = {"x": torch.ones(1 << 20, requires_grad=True) * 2}, session.memory
     why_not = memory.why_not_squeezed
     print(name in memory.how, name in why_not, not memory.held_by(held))
-    assert why_not in ("", f"PyTorch {torch.__version__} has no {name}") or root == "module"
+    begin = f"PyTorch {torch.__version__} has no "  # a late module may lack the name, too
+    assert not why_not or why_not.startswith(begin) or root == "module"
 
 for name in sys.argv[1:]:
     if os.fork() == 0:  # before what looks for it is imported
