@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from msgspec import json, yaml
 
 from jupyter_gpushare.wire.jobs import ClusterView, JobView, Submit
 from jupyter_gpushare.wire.messages import (
@@ -51,7 +51,7 @@ TYPES = (
 @cache
 def document() -> dict[str, Any]:
     """Return the OpenAPI 3.1 document."""
-    whole: dict[str, Any] = msgspec.yaml.decode(PATHS.read_bytes())
-    _, schemas = msgspec.json.schema_components(TYPES, ref_template="#/components/schemas/{name}")
-    whole["components"]["schemas"] = schemas
+    whole: dict[str, Any] = yaml.decode(PATHS.read_bytes())
+    _, schemas = json.schema_components(TYPES, ref_template="#/components/schemas/{name}")
+    whole["components"]["schemas"] = json.decode(json.encode(schemas))  # a default may be a tuple
     return whole
