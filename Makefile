@@ -203,6 +203,7 @@ evidence: $(INSTALLED)  ## published figures in virtual time, and what people us
 
 reference: $(INSTALLED)  ## docs/reference, written from the code
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/stubs.py
 
 docs: $(TOOLS)  ## the site of the documents, in build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

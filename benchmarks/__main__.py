@@ -16,7 +16,7 @@ BENCHMARKS = (
     *("lanes.allocator", "lanes.lane", "lanes.survivors", "lanes.memory"),
     *("turns.overcommit", "lanes.paging", "broker.many_sessions", "broker.expected_wait"),
     *("broker.panel", "turns.faults", "turns.fair", "turns.total", "turns.concurrency_tuner"),
-    *("squeeze.idle", "cluster.six_jobs"),
+    *("squeeze.idle", "cluster.six_jobs", "cluster.service"),
 )
 
 

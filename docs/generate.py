@@ -17,12 +17,9 @@ from prometheus_client.core import Metric
 import jupyter_gpushare as gpushare
 from jupyter_gpushare import _core, errors
 from jupyter_gpushare.broker.admin import rulebook
-from jupyter_gpushare.settings import PREFIX, Settings
+from jupyter_gpushare.settings import PREFIX, Settings, descriptions
 from jupyter_gpushare.tools import cli
-from jupyter_gpushare.wire.snapshot import (
-    BrokerView,
-    Snapshot,
-)
+from jupyter_gpushare.wire.snapshot import BrokerView, Snapshot
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- `make reference` writes this page from the code. -->"
@@ -56,9 +53,9 @@ def pages() -> dict[str, str]:
 
 
 def settings() -> str:
-    properties = msgspec.json.schema(Settings)["$defs"]["Settings"]["properties"]
     rows = [
-        (code(name), shown(row["default"]), row["description"]) for name, row in properties.items()
+        (code(name), shown(getattr(Settings(), name)), sentence)
+        for name, sentence in descriptions().items()
     ]
     return f"""# Settings
 

@@ -21,6 +21,7 @@ GONE = "a notebook that has ended"
 TEXTS = {
     "idle": "nothing to run",
     "needs_no_turn": "its cell runs and needs no turn now",
+    "did_not_fit": "nothing to run; the last cell did not fit",
     "paused": "paused",
     "throttled": "throttled:",  # what comes after it says why
     "throttled_for_class": "throttled: a class of {who} has the device until it ends",
@@ -51,7 +52,7 @@ TEXTS = {
     "runs_with_whole_device": "runs, and has the whole device",
     "runs_with_whole_devices": "runs, and has {count} whole devices: {device}",
     "asked_to_yield": "was asked to yield, and ends its turn with its iteration",
-    "yields_to_others": "ends its iteration, then lets others run",
+    "yields_to_others": "lets others run after its iteration",
     "overdue": "overdue: was asked to yield and has not",
     "asked_to_page_out": "is asked to page out",
     "asked_to_page_out_for": "is asked to page out for {other}",

@@ -23,11 +23,16 @@ Kind = TypeVar("Kind")
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return ``did you mean ...?``, or all known words where none is like `word`."""
     names = list(known)
-    by_lower_case = {name.lower(): name for name in names}
-    alike = difflib.get_close_matches(word.lower(), by_lower_case, n=1, cutoff=0.6)
+    by_stem = {_stem(name): name for name in names}
+    alike = difflib.get_close_matches(_stem(word), by_stem, n=1, cutoff=0.6)
     if alike:
-        return f"did you mean {by_lower_case[alike[0]]}?"
+        return f"did you mean {by_stem[alike[0]]}?"
     return f"there are: {', '.join(names) or 'none'}"
+
+
+def _stem(name: str) -> str:
+    """Without the ending that makes all names of notebooks alike."""
+    return name.lower().removesuffix(".ipynb")
 
 
 def decoded(body: bytes, kind: type[Kind], whole: str) -> Kind:

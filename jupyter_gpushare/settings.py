@@ -1,4 +1,5 @@
-"""One table of every setting: its type and default are the field, its sentence is the metadata.
+"""One table of every setting: its type and default are the field, its sentence is a text beside
+the type.
 
 A setting is read once, from ``JUPYTER_GPUSHARE_<NAME>`` in the environment; a Jupyter server sets
 the same names as traits and passes them on to the broker it starts.
@@ -33,342 +34,243 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings. Sizes are bytes and times are seconds, as the names say."""
 
     socket: Annotated[
-        str,
-        Meta(
-            description="path of the broker's Unix socket; empty: in a private directory of the"
-            " user"
-        ),
+        str, "path of the broker's Unix socket; empty: in a private directory of the user"
     ] = ""
     socket_mode: Annotated[
         str,
-        Meta(
-            pattern=r"^0?[0-7]{3}$",
-            examples=["0660"],
-            description="file mode of the broker's socket, which decides what users may connect,"
-            " such as 0660",
-        ),
+        Meta(pattern=r"^0?[0-7]{3}$", examples=["0660"]),
+        "file mode of the broker's socket, which decides what users may connect, such as 0660",
     ] = "0600"
     socket_group: Annotated[
-        str, Meta(description="Unix group of the broker's socket; empty: the broker's own group")
+        str, "Unix group of the broker's socket; empty: the broker's own group"
     ] = ""
     start_broker: Annotated[
-        bool,
-        Meta(description="start a broker where none answers; False: only connect to a running one"),
+        bool, "start a broker where none answers; False: only connect to a running one"
     ] = True
     hub_api_url: Annotated[
         str,
-        Meta(
-            pattern=r"^(https?://.*[^/])?$",
-            examples=["http://127.0.0.1:8081/hub/api"],
-            description="API of the JupyterHub whose users the broker serves, such as"
-            " http://127.0.0.1:8081/hub/api; empty: Unix users",
-        ),
+        Meta(pattern=r"^(https?://.*[^/])?$", examples=["http://127.0.0.1:8081/hub/api"]),
+        "API of the JupyterHub whose users the broker serves, such as"
+        " http://127.0.0.1:8081/hub/api; empty: Unix users",
     ] = ""
     hub_scope: Annotated[
         str,
-        Meta(
-            description="scope of JupyterHub that a user needs in order to share; empty: every"
-            " user of the hub may"
-        ),
+        "scope of JupyterHub that a user needs in order to share; empty: every user of the hub may",
     ] = ""
     hub_cache_seconds: Annotated[
         float,
         Positive,
-        Meta(
-            description="how long a hub token lookup is cached; cached entries stay valid while"
-            " the hub is unreachable"
-        ),
+        "how long a hub token lookup is cached; cached entries stay valid while the hub is"
+        " unreachable",
     ] = 300.0
     ticket_socket: Annotated[
         str,
-        Meta(
-            description="Unix socket at which a kernel in a hub gets its one-time tokens; set by"
-            " its Jupyter server",
-        ),
+        "Unix socket at which a kernel in a hub gets its one-time tokens; set by its Jupyter"
+        " server",
     ] = ""
     device: Annotated[
-        str,
-        Meta(
-            description="device of a session that names none; auto: the visible GPU with most room,"
-            " else host"
-        ),
+        str, "device of a session that names none; auto: the visible GPU with most room, else host"
     ] = "auto"
     accounts: Annotated[
-        str,
-        Meta(
-            description="SQLite database of the usage accounts; empty: in the user's state"
-            " directory"
-        ),
+        str, "SQLite database of the usage accounts; empty: in the user's state directory"
     ] = ""
-    auto: Annotated[
-        bool, Meta(description="share as soon as `%load_ext jupyter_gpushare` has run")
-    ] = False
+    auto: Annotated[bool, "share as soon as `%load_ext jupyter_gpushare` has run"] = False
     policy: Annotated[
-        str,
-        Meta(description="policy of a broker that starts; `jupyter gpushare policy` lists them"),
+        str, "policy of a broker that starts; `jupyter gpushare policy` lists them"
     ] = "fair"
     rulebook: Annotated[
-        str,
-        Meta(description="TOML file of groups, roles, quotas and reservations; empty: no rules"),
+        str, "TOML file of groups, roles, quotas and reservations; empty: no rules"
     ] = ""
     running_lanes: Annotated[
-        int,
-        NotNegative,
-        Meta(description="lanes of a device that may run at the same time; 0: the policy decides"),
+        int, NotNegative, "lanes of a device that may run at the same time; 0: the policy decides"
     ] = 0
     share_lanes: Annotated[
         bool,
-        Meta(
-            description="two notebooks of one trust domain may compute at once in one lane, where"
-            " policy or running_lanes let several lanes run at once; not on a GPU"
-        ),
+        "two notebooks of one trust domain may compute at once in one lane, where policy or"
+        " running_lanes let several lanes run at once; not on a GPU",
     ] = False
     quantum_seconds: Annotated[
         float,
         Positive,
-        Meta(
-            description="time after which a turn ends at the next boundary if another session"
-            " waits; sooner for one that itself gives short turns back"
-        ),
+        "time after which a turn ends at the next boundary if another session waits; sooner for"
+        " one that itself gives short turns back",
     ] = 0.25
     half_life_seconds: Annotated[
-        float,
-        Positive,
-        Meta(description="time after which used device time counts half in the fair share"),
+        float, Positive, "time after which used device time counts half in the fair share"
     ] = 3600.0
     lease_seconds: Annotated[
         float,
         Positive,
-        Meta(
-            description="time that a holder has to yield after a preemption request; then it is"
-            " overdue"
-        ),
+        "time that a holder has to yield after a preemption request; then it is overdue",
     ] = 30.0
     aging_seconds: Annotated[
         float,
         NotNegative,
-        Meta(
-            description="aging threshold: after this long waiting for memory, later sessions can"
-            " no longer be admitted first"
-        ),
+        "aging threshold: after this long waiting for memory, later sessions can no longer be"
+        " admitted first",
     ] = 60.0
     boost_seconds: Annotated[
         float,
         NotNegative,
-        Meta(
-            description="interactive boost: seconds of device time for which a new cell has"
-            " priority; 0 disables it"
-        ),
+        "interactive boost: seconds of device time for which a new cell has priority; 0 disables"
+        " it",
     ] = 0.5
     page_waiting: Annotated[
         bool,
-        Meta(
-            description="also page out queued (not only idle) notebooks to admit a higher-ranked"
-            " one that has waited aging_seconds for memory; not on a GPU"
-        ),
+        "also page out queued (not only idle) notebooks to admit a higher-ranked one that has"
+        " waited aging_seconds for memory; not on a GPU",
     ] = False
     squeeze: Annotated[
         bool,
-        Meta(
-            description="squeeze notebooks, as far as they agree, so that more of them fit: their"
-            " iterations take less memory and more time"
-        ),
+        "squeeze notebooks, as far as they agree, so that more of them fit: their iterations take"
+        " less memory and more time",
     ] = True
     page_directory: Annotated[
-        str,
-        Meta(
-            description="directory to which persistent memory is paged out; empty: the user's"
-            " cache directory"
-        ),
+        str, "directory to which persistent memory is paged out; empty: the user's cache directory"
     ] = ""
     page_file_bytes: Annotated[
         int,
         NotNegative,
-        Meta(
-            description="bytes of the file in page_directory to which one notebook's squeezed"
-            " iterations write; 0: no limit, but a tenth of the file system stays free"
-        ),
+        "bytes of the file in page_directory to which one notebook's squeezed iterations write; 0:"
+        " no limit, but a tenth of the file system stays free",
     ] = 0
     all_page_files_bytes: Annotated[
         int,
         NotNegative,
-        Meta(
-            description="bytes of all such files of the notebooks that have the same page_directory"
-            " together, in whole MiB; 0: no limit, but a tenth of the file system stays free"
-        ),
+        "bytes of all such files of the notebooks that have the same page_directory together, in"
+        " whole MiB; 0: no limit, but a tenth of the file system stays free",
     ] = 0
     host_capacity_bytes: Annotated[
         int,
         NotNegative,
-        Meta(
-            description="memory shared on the device host; 0: 90 % of this machine's or container's"
-        ),
+        "memory shared on the device host; 0: 90 % of this machine's or container's",
     ] = 0
     cuda_context_bytes: Annotated[
         int,
         NotNegative,
-        Meta(
-            description="memory of a GPU that CUDA itself takes in each process, where the driver"
-            " does not tell"
-        ),
+        "memory of a GPU that CUDA itself takes in each process, where the driver does not tell",
     ] = 512 << 20
     idle_exit_seconds: Annotated[
-        float,
-        NotNegative,
-        Meta(description="time after which a broker without connections ends; 0: never"),
+        float, NotNegative, "time after which a broker without connections ends; 0: never"
     ] = 600.0
     recovery_seconds: Annotated[
         float,
         NotNegative,
-        Meta(
-            description="after a crash a new broker waits at least this long for old sessions"
-            " before it grants, and up to lease_seconds more for those that had turns"
-        ),
+        "after a crash a new broker waits at least this long for old sessions before it grants,"
+        " and up to lease_seconds more for those that had turns",
     ] = 0.5
     start_seconds: Annotated[
-        float, Positive, Meta(description="how long a client waits for a broker that it starts")
+        float, Positive, "how long a client waits for a broker that it starts"
     ] = 10.0
     report_seconds: Annotated[
         float,
         Positive,
-        Meta(
-            description="interval at which a session reports iterations and memory in a long"
-            " turn; at the end of a turn it reports after a tenth of this time"
-        ),
+        "interval at which a session reports iterations and memory in a long turn; at the end of a"
+        " turn it reports after a tenth of this time",
     ] = 0.5
     cluster_socket: Annotated[
-        str,
-        Meta(
-            description="Unix socket of the service that runs jobs; empty: cluster.sock beside the"
-            " broker's"
-        ),
+        str, "Unix socket of the service that runs jobs; empty: cluster.sock beside the broker's"
     ] = ""
     cluster_url: Annotated[
         str,
-        Meta(
-            description="URL of the service of a JupyterHub that takes jobs, for notebooks on"
-            " machines without that socket, like https://hub.example/services/gpushare",
-            pattern=r"^(https?://[^/?#\s]+(/[^?#\s]*)?)?$",
-        ),
+        Meta(pattern=r"^(https?://[^/?#\s]+(/[^?#\s]*)?)?$"),
+        "URL of the service of a JupyterHub that takes jobs, for notebooks on machines without"
+        " that socket, like https://hub.example/services/gpushare",
     ] = ""
     cluster_directory: Annotated[
-        str,
-        Meta(
-            description="directory of jobs and of their journal; empty: in the user's state"
-            " directory"
-        ),
+        str, "directory of jobs and of their journal; empty: in the user's state directory"
     ] = ""
     cluster_engine: Annotated[
-        Engine,
-        Meta(
-            description="what starts jobs: this machine, the Slurm that it belongs to, or a Ray"
-            " cluster"
-        ),
+        Engine, "what starts jobs: this machine, the Slurm that it belongs to, or a Ray cluster"
     ] = "local"
     cluster_ray_address: Annotated[
         str,
-        Meta(
-            description="head of the Ray cluster of the engine `ray`, like 10.0.0.5:6379; `auto`:"
-            " the one that this machine belongs to"
-        ),
+        "head of the Ray cluster of the engine `ray`, like 10.0.0.5:6379; `auto`: the one that"
+        " this machine belongs to",
     ] = "auto"
     cluster_nodes: Annotated[
         str,
-        Meta(
-            description="nodes of the engine `local` and the GPUs of each, like here=4, or here=4/2"
-            " where each is divided into 2 shards for jobs that want a part of one; empty: this"
-            " machine with its GPUs, or with one where it has none"
-        ),
+        "nodes of the engine `local` and the GPUs of each, like here=4, or here=4/2 where each is"
+        " divided into 2 shards for jobs that want a part of one; empty: this machine with its"
+        " GPUs, or with one where it has none",
     ] = ""
     cluster_sbatch: Annotated[
         str,
-        Meta(
-            description="options of the engine `slurm` for each job, as sbatch has them, like"
-            " `--partition=gpu --account=lab`"
-        ),
+        "options of the engine `slurm` for each job, as sbatch has them, like `--partition=gpu"
+        " --account=lab`",
     ] = ""
     cluster_as_user: Annotated[
         str,
-        Meta(
-            description="command with which a service of several users does as one of them what is"
-            " to be done for that user's jobs, like `sudo -n -u {user}`; empty: it serves its own"
-            " user alone. Its socket has `socket_mode` and `socket_group` then"
-        ),
+        "command with which a service of several users does as one of them what is to be done for"
+        " that user's jobs, like `sudo -n -u {user}`; empty: it serves its own user alone. Its"
+        " socket has `socket_mode` and `socket_group` then",
     ] = ""
     cluster_jobs_per_user: Annotated[
-        int,
-        Positive,
-        Meta(description="jobs of one user that wait or run, where there are several"),
+        int, Positive, "jobs of one user that wait or run, where there are several"
     ] = 1_000
     cluster_bounds: Annotated[
         str,
-        Meta(
-            pattern=r"^[0-9]+([.][0-9]+)?( [0-9]+([.][0-9]+)?)*$",
-            description="GPU-seconds at which a job goes to the next queue, which comes after all"
-            " before it, like `60 3600`; in a queue the first that came is the first",
-        ),
+        Meta(pattern=r"^[0-9]+([.][0-9]+)?( [0-9]+([.][0-9]+)?)*$"),
+        "GPU-seconds at which a job goes to the next queue, which comes after all before it, like"
+        " `60 3600`; in a queue the first that came is the first",
     ] = "3600"
     cluster_knob: Annotated[
         float,
         NotNegative,
-        Meta(
-            description="a job that has waited for this many times as long as it has computed"
-            " comes to the first queue again; 0: none does"
-        ),
+        "a job that has waited for this many times as long as it has computed comes to the first"
+        " queue again; 0: none does",
     ] = 8.0
     cluster_least_seconds: Annotated[
         float,
         NotNegative,
-        Meta(
-            description="a job computes for this time before it is asked to yield; free GPUs are"
-            " kept as long for the first job that waits, from those behind it that were stopped"
-        ),
+        "a job computes for this time before it is asked to yield; free GPUs are kept as long for"
+        " the first job that waits, from those behind it that were stopped",
     ] = 30.0
+    cluster_most_least_seconds: Annotated[
+        float,
+        NotNegative,
+        "`cluster_least_seconds` grows up to this time, to ten times what it costs"
+        " to stop a job and start it again, by the median of the last 20; 0: it does not grow",
+    ] = 600.0
     cluster_pending_seconds: Annotated[
         float,
         Positive,
-        Meta(
-            description="a job that has been in the engine's own queue for this time is taken out"
-            " of it, so that others are started, and is started again after a while"
-        ),
+        "a job that has been in the engine's own queue for this time is taken out of it, so that"
+        " others are started, and is started again after a while",
     ] = 10.0
     cluster_begin_seconds: Annotated[
         float,
         Positive,
-        Meta(
-            description="a job that the engine runs is given up if it has not begun on each of its"
-            " nodes after this time, which includes the start of Python there"
-        ),
+        "a job that the engine runs is given up if it has not begun on each of its nodes after"
+        " this time, which includes the start of Python there",
     ] = 60.0
     cluster_look_seconds: Annotated[
         float,
         NotNegative,
-        Meta(
-            description="interval at which the service of jobs looks at them; 0: 5 s on Slurm,"
-            " whose controller serves others too, else 1 s"
-        ),
+        "interval at which the service of jobs looks at them; 0: 5 s on Slurm, whose controller"
+        " serves others too, else 1 s",
     ] = 0.0
-    max_sessions: Annotated[
-        int, Positive, Meta(description="sessions that one broker admits at most")
-    ] = 20_000
-    max_sessions_per_user: Annotated[
-        int, Positive, Meta(description="sessions that one user may have")
-    ] = 1_000
+    cluster_keep_days: Annotated[
+        float,
+        NotNegative,
+        "days for which a job that is over is listed, and its checkpoints are kept;"
+        " 0: for ever. Its logs and other files stay",
+    ] = 30.0
+    cluster_keep_usage_days: Annotated[
+        float,
+        NotNegative,
+        "days for which the GPU time of jobs is kept for reports; 0: for ever",
+    ] = 400.0
+    max_sessions: Annotated[int, Positive, "sessions that one broker admits at most"] = 20_000
+    max_sessions_per_user: Annotated[int, Positive, "sessions that one user may have"] = 1_000
     max_connections_per_user: Annotated[
-        int,
-        Positive,
-        Meta(description="connections to the broker that one user may have, sessions or not"),
+        int, Positive, "connections to the broker that one user may have, sessions or not"
     ] = 1_000
     max_watchers_per_user: Annotated[
-        int, Positive, Meta(description="connections of one user that may subscribe to changes")
+        int, Positive, "connections of one user that may subscribe to changes"
     ] = 250
     messages_per_second: Annotated[
-        int,
-        Positive,
-        Meta(
-            description="messages per second that one connection may send, averaged over ten"
-            " seconds"
-        ),
+        int, Positive, "messages per second that one connection may send, averaged over ten seconds"
     ] = 20_000
 
 
@@ -392,11 +294,9 @@ def load(environ: Mapping[str, str] = os.environ, **given: Any) -> Settings:
 
 
 def descriptions() -> dict[str, str]:
-    """Return the sentence of each setting, which is part of the metadata of its type."""
+    """Return the sentence of each setting."""
     return {
-        field.name: "".join(
-            getattr(meta, "description", None) or "" for meta in get_args(field.type)
-        )
+        field.name: next(text for text in get_args(field.type) if isinstance(text, str))
         for field in msgspec.structs.fields(Settings)
     }
 

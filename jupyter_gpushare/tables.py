@@ -7,7 +7,7 @@ control characters are replaced, and HTML is escaped. rich is imported only when
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,6 +42,7 @@ STATES = {
     "overdue": "red",
     "problem": "red",
     "running": "green",
+    "takes turns": "green",
     "ok": "green",
     "waiting": "yellow",
     "warning": "yellow",
@@ -55,7 +56,7 @@ TEXT_WIDTH = 120
 NARROW = 14  # the width that a flexible column retains
 GAP = 3  # a column's padding and the space between two
 _TABLE = "border-collapse:collapse;margin:0;font-size:90%"
-_CELL = "padding:.15em .8em .15em 0;white-space:nowrap;border:0;"
+_CELL = "padding:.15em .5em .15em 0;white-space:normal;border:0;vertical-align:top;"
 
 
 class Column(NamedTuple):
@@ -63,7 +64,8 @@ class Column(NamedTuple):
 
     `cut`: longest text in characters; such a column shrinks in a narrow terminal. Where that is
     not enough, the columns with the highest `spare` are left out. `least`: its width before its
-    longest text is known; such a column is there even if it is empty.
+    longest text is known; such a column is there even if it is empty. `below`: on a page it has a
+    line of its own below the others of its row.
     """
 
     title: str
@@ -73,6 +75,7 @@ class Column(NamedTuple):
     wraps: bool = False
     spare: int = 0
     least: int = 0
+    below: bool = False
 
 
 class Table(NamedTuple):
@@ -194,11 +197,12 @@ def is_filled(table: Table) -> bool:
 
 
 def _table_html(table: Table) -> str:
+    beside = [index for index, column in enumerate(table.columns) if not column.below]
     head = "".join(
         f"<th style='{_CELL}{_align(column)}opacity:.7;font-weight:600'>{column.title}</th>"
-        for column in table.columns
+        for column in _only(table, beside).columns
     )
-    body = "".join(f"<tr>{''.join(_cells_html(table, row))}</tr>" for row in table.rows)
+    body = "".join(_row_html(table, row, beside) for row in table.rows)
     return (
         f"<div style='font-weight:600;margin:.6em 0 .2em'>{html.escape(table.title)}</div>"
         f"<div style='overflow-x:auto'><table style='{_TABLE}'>"
@@ -206,16 +210,23 @@ def _table_html(table: Table) -> str:
     )
 
 
-def _cells_html(table: Table, row: list[str]) -> Iterator[str]:
-    for column, cell in zip(table.columns, row, strict=True):
-        text = html.escape(cell)
-        cut = (
-            f"max-width:{column.cut}ch;overflow:hidden;text-overflow:ellipsis;"
-            if column.cut
-            else ""
-        )
-        title = f" title='{text}'" if column.cut and len(cell) > column.cut else ""
-        yield f"<td style='{_CELL}{_align(column)}{cut}'{title}>{_dot_html(cell)}{text}</td>"
+def _row_html(table: Table, row: list[str], beside: list[int]) -> str:
+    cells = "".join(_cell_html(table.columns[index], row[index]) for index in beside)
+    below = "".join(
+        f"<tr><td colspan='{len(beside)}' style='{_CELL}text-align:left;opacity:.7'>"
+        f"{html.escape(cell)}</td></tr>"
+        for index, cell in enumerate(row)
+        if cell and index not in beside
+    )
+    return f"<tr>{cells}</tr>{below}"
+
+
+def _cell_html(column: Column, cell: str) -> str:
+    """A long word, such as a name, may be broken, so that the table is never wider than its
+    page."""
+    breaks = "overflow-wrap:anywhere;min-width:7ch;" if column.cut or column.wraps else ""
+    text = html.escape(cell)
+    return f"<td style='{_CELL}{_align(column)}{breaks}'>{_dot_html(cell)}{text}</td>"
 
 
 def _align(column: Column) -> str:

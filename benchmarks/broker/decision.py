@@ -1,6 +1,6 @@
 """How long the scheduler takes to decide, with 4 to 10,000 sessions that all want the device.
 
-One event is a turn that ends: the scheduler grants the next turn, and the former holder asks
+One event is a turn that ends: the core grants the next turn, and the former holder asks
 again. The calls go through the Python binding, as the broker calls it, in virtual time. Another
 figure is how long a look takes, with the expected waits, at 10 sessions in the queue, and at 50
 beside as many idle ones.
@@ -17,7 +17,7 @@ import time
 
 from measure import Figure, publish
 
-from jupyter_gpushare import _core, _core_testing
+from jupyter_gpushare import _core
 
 SESSIONS = (4, 64, 1_000, 10_000)
 CROWDS = {100: None, 990: 250.0}  # sessions of one user that wait, and the promised us, if any
@@ -34,83 +34,86 @@ CLUSTERS = (
 GPUS = 8  # of a node
 GANG_EVENTS = 40
 WIDTHS = (1, 1, 1, 2, 4, 8, 8, 16, 32, 64)
-CAPACITY = 1 << 40
+DEVICE = "device"
+DEVICES = [(DEVICE, 1 << 40)]
 
 
-def crowd(count: int) -> tuple[_core_testing.Scheduler, str]:
-    """Return a scheduler with `count` sessions that have all asked, and the holder of the turn."""
-    scheduler = _core_testing.Scheduler(CAPACITY, "fair")
+def crowd(count: int) -> tuple[_core.Host, str]:
+    """Return a host with `count` sessions that have all asked, and the holder of the turn."""
+    host = _core.Host(DEVICES)
     holder = ""
     for number in range(count):
         demand = _core.Demand(1 << 20, 1 << 22, True)
-        scheduler.open(0.0, f"s{number}", _core.SessionSpec(f"user{number % 50}", demand=demand))
-        for grant in scheduler.request(0.0, f"s{number}", 1).grants:
+        host.open(
+            0.0, f"s{number}", [DEVICE], _core.SessionSpec(f"user{number % 50}", demand=demand)
+        )
+        for grant in host.request(0.0, f"s{number}", 1).grants:
             holder = grant.session
-    return scheduler, holder
+    return host, holder
 
 
 def decisions(count: int) -> list[float]:
     """Return seconds of each finish after which the next session has the turn."""
-    scheduler, holder = crowd(count)
+    host, holder = crowd(count)
     turn = dict.fromkeys((f"s{number}" for number in range(count)), 1)
     times, now = [], 0.0
     for _ in range(EVENTS):
         now += 0.25
         start = time.perf_counter()
-        decision = scheduler.finish(now, holder, turn[holder])
+        decision = host.finish(now, holder, turn[holder])
         times.append(time.perf_counter() - start)
         turn[holder] += 1
-        scheduler.request(now, holder, turn[holder])
+        host.request(now, holder, turn[holder])
         holder = decision.grants[0].session
     return times
 
 
 def beside_a_crowd(count: int) -> list[float]:
     """Return seconds of each message of a neighbour that has a turn and gives it back."""
-    scheduler = _core_testing.Scheduler(CAPACITY, "fair", BOOSTED)
+    host = _core.Host(DEVICES, "fair", BOOSTED)
     demand = _core.Demand(1 << 20, 1 << 22, True)
     neighbour = _core.SessionSpec("neighbour", demand=demand)
-    scheduler.open(0.0, "neighbour", neighbour)
-    scheduler.request(0.0, "neighbour", 1)
+    host.open(0.0, "neighbour", [DEVICE], neighbour)
+    host.request(0.0, "neighbour", 1)
     for number in range(count):
-        scheduler.open(0.0, f"s{number}", _core.SessionSpec("one", demand=demand, busy=False))
-        scheduler.set_busy(0.0, f"s{number}", True)
-        scheduler.request(0.0, f"s{number}", 1)
+        host.open(0.0, f"s{number}", [DEVICE], _core.SessionSpec("one", demand=demand, busy=False))
+        host.set_busy(0.0, f"s{number}", True)
+        host.request(0.0, f"s{number}", 1)
     times, now = [], 0.0
     for _ in range(EVENTS):
         now += 1e-4
         start = time.perf_counter()
-        scheduler.report(now, "neighbour", 1, demand, None)
+        host.report(now, "neighbour", 1, demand, None)
         times.append(time.perf_counter() - start)
     return times
 
 
 def looks(waiting: int, idle: int) -> list[float]:
     """Return seconds of each look, one after each turn of three iterations; paces are known."""
-    scheduler, now = _core_testing.Scheduler(CAPACITY, "fair", BOOSTED), 0.0
+    host, now = _core.Host(DEVICES, "fair", BOOSTED), 0.0
     demand = _core.Demand(1 << 20, 1 << 22, True)
     turn = dict.fromkeys((f"s{number}" for number in range(waiting + idle)), 1)
     for number, name in enumerate(turn):
         spec = _core.SessionSpec(f"user{number % 5}", demand=demand)
-        scheduler.open(now, name, spec)
-        scheduler.request(now, name, 1)
+        host.open(now, name, [DEVICE], spec)
+        host.request(now, name, 1)
         now += 0.3
-        scheduler.report(now, name, 3, demand, None)
-        scheduler.finish(now, name, 1)
+        host.report(now, name, 3, demand, None)
+        host.finish(now, name, 1)
     wanting = [*turn][:waiting]
-    granted = [scheduler.request(now, name, 2).grants for name in wanting]
+    granted = [host.request(now, name, 2).grants for name in wanting]
     turn |= dict.fromkeys(wanting, 2)
     holder = next(grants[0].session for grants in granted if grants)
     times = []
     for _ in range(EVENTS):
         now += 0.3
-        scheduler.report(now, holder, 3, demand, None)
-        following = scheduler.finish(now, holder, turn[holder]).grants[0].session
+        host.report(now, holder, 3, demand, None)
+        following = host.finish(now, holder, turn[holder]).grants[0].session
         turn[holder] += 1
-        scheduler.request(now, holder, turn[holder])
+        host.request(now, holder, turn[holder])
         holder = following
         start = time.perf_counter()
-        scheduler.snapshot(now)
+        host.snapshot(DEVICE, now)
         times.append(time.perf_counter() - start)
     return times
 

@@ -27,6 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from evidence.gangs import GangSimulation
 from measure import Figure, publish
 
 from cluster.engines import (
@@ -41,11 +42,11 @@ from cluster.engines import (
     arrivals,
 )
 from jupyter_gpushare._core import Gang, GangRules
-from jupyter_gpushare._core_testing import GangSimulation
 from jupyter_gpushare.cluster.engines.timeout import EngineWithTimeout
 from jupyter_gpushare.cluster.jobs import JobRecord, Spec
 from jupyter_gpushare.cluster.journal import Journal
 from jupyter_gpushare.cluster.launch import generation
+from jupyter_gpushare.cluster.looks.verdicts import Bounds
 from jupyter_gpushare.cluster.service import ClusterService
 
 ORDER: Mapping[str, Any] = {"thresholds": [24.0], "least": 2.0, "knob": 8.0}
@@ -66,7 +67,8 @@ class Ours(NamedTuple):
 def in_our_order(folder: Path, on: On) -> Ours:
     journal = Journal(folder / "cluster.sqlite")
     engine = EngineWithTimeout(on.engine(journal.cluster()))
-    service = ClusterService(journal, engine, time.time, rules=RULES)
+    bounds = Bounds(most_least=0.0)  # virtual time has turns of a fixed length
+    service = ClusterService(journal, engine, time.time, rules=RULES, bounds=bounds)
 
     def step() -> None:
         service.step()
@@ -124,7 +126,7 @@ def virtual(starts: float) -> dict[str, float]:
     rules = GangRules(tick=0, start=starts, resume=starts, **ORDER)
     simulation = GangSimulation(gangs, list(NODES.values()), "las", rules)
     simulation.run()
-    return {one.id: one.ended - one.arrival for one in simulation.outcomes if one.ended is not None}
+    return {name: simulation.ended[name] - job.arrival for name, job in JOBS.items()}
 
 
 def off(expected: Mapping[str, float], ours: Ours) -> float:

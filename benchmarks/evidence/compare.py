@@ -134,7 +134,7 @@ def latencies(runs: Iterable[Run]) -> list[float]:
 
 def over(contest: Contest, way: Way, other: Way, count: int) -> list[float]:
     """Return the total of a way over that of another one, in each round, where all fit."""
-    pairs = zip(*(contest.of(each.name, count, True) for each in (way, other)), strict=True)
+    pairs = zip(*(contest.of(each.name, count, True) for each in (way, other)), strict=False)
     return [
         total(one) / total(another) for one, another in pairs if trained(one) and trained(another)
     ]
@@ -239,7 +239,8 @@ WHAT = (
 def section(pool: Executor) -> Section:
     contest = held()
     figures = promises(contest)
-    rounds = contest.of(OURS.name, COUNTS[0], True)
+    rounds = contest.of(IN_LINE.name, COUNTS[0], True)
+    pairs = over(contest, OURS, STOCK, COUNTS[0])
     alone = " and ".join(f"{run.iteration * 1000:.0f}" for run in rounds)
     return Section(
         "Beside what people use",
@@ -269,7 +270,9 @@ def section(pool: Executor) -> Section:
             "And PyTorch keeps on a GPU what it has once had, where libc gives back most.",
             f"Of {len(rounds)} round{'s' * (len(rounds) > 1)}, in each of which all ways run "
             "after one another, and medians; in every other round the notebooks come in the "
-            "reverse order. Short cells, peaks and failures are of all rounds. The longest wait "
+            "reverse order. Short cells, peaks and failures are of all rounds. Where all fit, "
+            f"{STOCK.name}, and {OURS.name} ran once more in pairs, {len(pairs) - len(rounds)} "
+            "times, and their figures are of all their runs. The longest wait "
             "is that of a training's cell for its next iteration to end. Where notebooks failed, "
             f"times are of those that were left. When all this began, {contest.load:.1f} other "
             "processes wanted this machine's cores; the more there are, the less do times say.",

@@ -22,8 +22,7 @@ from evidence.document import (
     spread,
     table,
 )
-from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Rules, SessionSpec
-from jupyter_gpushare._core_testing import LaneAllocator, Scheduler
+from jupyter_gpushare._core import Cell, Conduct, Demand, Host, Job, Rules, SessionSpec
 from jupyter_gpushare.simulator import plots, workload
 from jupyter_gpushare.simulator.simulate import Run, percentile, run
 from jupyter_gpushare.simulator.workload import MEBIBYTE, Workload
@@ -207,12 +206,13 @@ def padded(persistent: float, ephemeral: float) -> Demand:
 
 def lanes_of(name: str) -> int:
     """Return how many jobs of one kind have a lane each."""
-    lanes = LaneAllocator(CAPACITY)
-    demand = padded(*memory_table()[name])
+    host = Host([("device", CAPACITY)], "fair", Rules(running_lanes=ALL))
+    spec = SessionSpec("u", demand=padded(*memory_table()[name]))
     number = 0
-    while lanes.place(str(number), demand) is not None and len(lanes.lanes()) > number:
+    while len(host.snapshot("device", 0).lanes) == number:
+        host.open(0, str(number), ["device"], spec)
         number += 1
-    return number
+    return number - 1
 
 
 def gain(name: str, load: float, most: int = 28) -> float:
@@ -342,15 +342,15 @@ def _draw_packing(gains: dict[str, list[float]], axes: Any) -> None:
 
 def inference() -> tuple[int, int]:
     """Return how many sessions are admitted when all are open, and bytes promised."""
-    scheduler = Scheduler(16 * GB, "fair", Rules(running_lanes=1))
+    host = Host([("device", 16 * GB)], "fair", Rules(running_lanes=1))
     names = [name for name in memory_table() if name.endswith("eval_1")]
     assert len(names) == 14
     for copy in range(3):
         for name in names:
             persistent, ephemeral = memory_table()[name]
             demand = Demand(round(persistent * 1.1 * MEBIBYTE), round(ephemeral * MEBIBYTE))
-            scheduler.open(0, f"{name}-{copy}", SessionSpec("u", demand=demand))
-    device_snapshot = scheduler.snapshot(0)
+            host.open(0, f"{name}-{copy}", ["device"], SessionSpec("u", demand=demand))
+    device_snapshot = host.snapshot("device", 0)
     admitted = sum(session.lane is not None for session in device_snapshot.sessions)
     return admitted, device_snapshot.capacity - device_snapshot.free
 

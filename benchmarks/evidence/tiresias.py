@@ -15,8 +15,8 @@ from functools import partial
 
 from evidence import document
 from evidence.document import NOTES, Published, Section, beside, spread, table
+from evidence.gangs import GangSimulation
 from jupyter_gpushare._core import Gang, GangRules
-from jupyter_gpushare._core_testing import GangSimulation
 
 # Devices and seconds; all jobs are there from the beginning, on two devices.
 EXAMPLE = [Gang("1", 2, 2), Gang("2", 1, 8), Gang("3", 2, 6)]
@@ -40,9 +40,7 @@ def mean_completion(
 ) -> float:
     simulation = GangSimulation(gangs, hosts, policy, rules)
     simulation.run()
-    return statistics.fmean(
-        each.ended - each.arrival for each in simulation.outcomes if each.ended is not None
-    )
+    return statistics.fmean(simulation.ended[each.id] - each.arrival for each in gangs)
 
 
 def example(policy: str, **rules: Sequence[float] | float) -> str:

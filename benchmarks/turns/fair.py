@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from measure import Figure, broker, publish
 from training import MODEL, trainers
 
-from jupyter_gpushare import _core, _core_testing
+from jupyter_gpushare import _core
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 
@@ -52,22 +52,22 @@ def over_notebooks(settings: Settings, client: Client) -> float:
 def over_users() -> float:
     """One session holds the device at a time and heeds a preemption request at its next
     boundary."""
-    scheduler = _core_testing.Scheduler(1 << 40, "fair", _core.Rules(running_lanes=1))
+    host = _core.Host([("device", 1 << 40)], "fair", _core.Rules(running_lanes=1))
     used, turn, holder, now = Counter[str](), Counter[str](), "", 0.0
     demand = _core.Demand(1 << 20, 1 << 22, True)
     for name, user in OWNERS.items():
-        scheduler.open(now, name, _core.SessionSpec(user, demand=demand))
+        host.open(now, name, ["device"], _core.SessionSpec(user, demand=demand))
     for name in OWNERS:
         turn[name] += 1
-        for grant in scheduler.request(now, name, turn[name]).grants:
+        for grant in host.request(now, name, turn[name]).grants:
             holder = grant.session
     while now < VIRTUAL_SECONDS:
         now += ITERATION_SECONDS
         used[OWNERS[holder]] += 1
-        if scheduler.assign(now).yields:
-            granted = scheduler.finish(now, holder, turn[holder]).grants
+        if host.assign(now).yields:
+            granted = host.finish(now, holder, turn[holder]).grants
             turn[holder] += 1
-            scheduler.request(now, holder, turn[holder])
+            host.request(now, holder, turn[holder])
             holder = granted[0].session
     return jain(used.values())
 

@@ -15,7 +15,13 @@ namespace {
 
 void register_gang(py::module_& module) {
   const Gang gang;
-  py::class_<Gang>(module, "Gang")
+  py::class_<Gang>(
+      module, "Gang",
+      "A job of `duration` seconds on this number of whole `devices` at once.\n\n"
+      "`skew` is the "
+      "size of its largest tensor, as a part of its model. Its devices are of at most this number "
+      "of `hosts`, even if it waits for them; 0: of any. A gang that `stays` cannot be stopped and "
+      "resumed, so it keeps its devices until it ends.")
       .def(py::init([](std::string id, int devices, Seconds duration, Seconds arrival, double skew,
                        int hosts, bool stays) {
              return Gang{std::move(id), devices, duration, arrival, skew, hosts, stays};
@@ -34,7 +40,22 @@ void register_gang(py::module_& module) {
 
 void register_gang_rules(py::module_& module) {
   const GangRules rules;
-  py::class_<GangRules>(module, "GangRules")
+  py::class_<GangRules>(
+      module, "GangRules",
+      "The tunables of the queue of a cluster. Service is devices times seconds.\n\n"
+      "A gang whose "
+      "attained service crosses one of the `thresholds` goes to the tail of the next queue; one "
+      "that has waited `knob` times as long as it has run goes to the tail of the first one (0: "
+      "none does). The order is computed whenever a gang comes, ends or changes its queue, and "
+      "each `tick` seconds while one waits. The policy `gittins` takes the service that `known` "
+      "former jobs took, infinite where one did not end, and looks a `quantum` of service ahead. "
+      "Gangs with more skew than `consolidates` get as few hosts as can be. A gang computes "
+      "`start` seconds after it first has its devices, and `resume` seconds after it has them "
+      "again.\n\n"
+      "With `told`, service is what `ClusterQueue.served` has been told, and time alone "
+      "makes no gang older. A turn computes for `least` seconds before the gang is asked to yield. "
+      "For as long, in each of its waits, free devices are kept for the first gang that waits, "
+      "from those behind it that were stopped.")
       .def(py::init([](std::vector<Service> thresholds, double knob, Seconds tick,
                        std::vector<Service> known, Service quantum, double consolidates,
                        Seconds start, Seconds resume, bool told, Seconds least) {
@@ -54,12 +75,22 @@ void register_gang_rules(py::module_& module) {
            py::arg("quantum") = rules.quantum, py::arg("consolidates") = rules.consolidates,
            py::arg("start") = rules.start, py::arg("resume") = rules.resume,
            py::arg("told") = rules.told, py::arg("least") = rules.least)
-      .def("in_parts", &GangRules::in_parts, py::arg("parts"));
+      .def_readonly("least", &GangRules::least)
+      .def("in_parts", &GangRules::in_parts, py::arg("parts"),
+           "Return the same rules for hosts whose devices are counted in that number of parts "
+           "each. Raises ValueError for less than one part.");
 }
 
 void register_progress(py::module_& module) {
   const GangProgress made;
-  py::class_<GangProgress>(module, "GangProgress")
+  py::class_<GangProgress>(
+      module, "GangProgress",
+      "The state of a gang.\n\n"
+      "`run` and `waited` are seconds since it came into the first "
+      "`queue`, and `attained` is `run` on all its devices; it has `served` seconds in its turn. "
+      "`ticket` counts entries into queues. `holds` has its devices of each host, and is empty "
+      "where it has none. It `keeps_free` devices that a gang behind it could have, and has done "
+      "so for `kept_free` seconds of this wait.")
       .def(py::init([](Gang gang, std::size_t queue, std::uint64_t ticket, Seconds executed,
                        Seconds run, Seconds waited, Seconds granted, Seconds served,
                        Seconds resumes, DeviceCounts holds, bool wants, bool asked, bool started,
@@ -99,10 +130,12 @@ void register_progress(py::module_& module) {
 }
 
 void register_decision(py::module_& module) {
-  py::class_<GangGrant>(module, "GangGrant")
+  py::class_<GangGrant>(module, "GangGrant",
+                        "The gang of this id has these devices of each host from now on.")
       .def_readonly("gang", &GangGrant::gang)
       .def_readonly("devices", &GangGrant::devices);
-  py::class_<GangDecision>(module, "GangDecision")
+  py::class_<GangDecision>(module, "GangDecision",
+                           "`yields` are ids of gangs that are asked to yield, once for each turn.")
       .def_readonly("grants", &GangDecision::grants)
       .def_readonly("yields", &GangDecision::yields);
 }
@@ -121,22 +154,48 @@ void register_cluster_queue(py::module_& module) {
   register_decision(module);
   const auto now = py::arg("now");
   const auto id = py::arg("id");
-  py::class_<ClusterQueue>(module, "ClusterQueue")
+  py::class_<ClusterQueue>(
+      module, "ClusterQueue",
+      "The gangs of a cluster, after Tiresias: which of them has its turn, on which "
+      "devices.\n\n"
+      "`hosts` has the number of devices of each host, 0 of one that is lost. Events "
+      "say what has happened, with its time in seconds of any clock; `assign` decides. `policy` is "
+      "`srsf` (the least service left first), `las` (the least attained) or `gittins` (the highest "
+      "index). Raises ValueError for what cannot be, and KeyError for a gang that is not known; a "
+      "call that raises has changed nothing.")
       .def(py::init<std::vector<int>, const std::string&, GangRules>(), py::arg("hosts"),
            py::arg("policy") = "las", py::arg("rules") = GangRules{})
-      .def("request", &ClusterQueue::request, now, py::arg("gang"))
-      .def("set_hosts", &ClusterQueue::set_hosts, now, py::arg("hosts"))
-      .def("served", &ClusterQueue::served, now, id, py::arg("more"))
-      .def("may_stop", &ClusterQueue::may_stop, now, id)
-      .def("moved", &ClusterQueue::moved, now, id, py::arg("holds"))
-      .def("restore", &ClusterQueue::restore, now, py::arg("progress"))
-      .def("finish", &ClusterQueue::finish, now, id)
-      .def("close", &ClusterQueue::close, now, id)
-      .def("assign", &ClusterQueue::assign, now)
-      .def("next_event", &next_event)
+      .def("request", &ClusterQueue::request, now, py::arg("gang"),
+           "The gang wants its devices; harmless if it has them. Its earlier service counts.")
+      .def("set_hosts", &ClusterQueue::set_hosts, now, py::arg("hosts"),
+           "The hosts have these devices from now on; new hosts come last. A gang that has devices "
+           "which are there no more is asked to yield, even if it stays.")
+      .def("served", &ClusterQueue::served, now, id, py::arg("more"),
+           "The gang has computed on its devices for `more` device-seconds, in its turn or in the "
+           "one that has ended.")
+      .def("may_stop", &ClusterQueue::may_stop, now, id,
+           "The gang can be stopped and resumed from now on, so it stays no more.")
+      .def("moved", &ClusterQueue::moved, now, id, py::arg("holds"),
+           "The program that started the gang gave it these devices, as many as it was granted.")
+      .def("set_least", &ClusterQueue::set_least, py::arg("least"),
+           "A turn lasts at least `least` seconds from now on.")
+      .def(
+          "restore", &ClusterQueue::restore, now, py::arg("progress"),
+          "The gang is as it was in a queue before this one. All gangs of that queue are restored "
+          "before any of them has an event. One whose hosts are not back yet waits for them, or is "
+          "asked to yield. `hosts` of the constructor says what they may want when they ask again.")
+      .def("finish", &ClusterQueue::finish, now, id,
+           "The gang has its devices no more, or does not want them any more.")
+      .def("close", &ClusterQueue::close, now, id, "The same, and the gang is forgotten.")
+      .def("assign", &ClusterQueue::assign, now,
+           "A gang that is asked to yield keeps its devices until it finishes.")
+      .def("next_event", &next_event,
+           "When time alone changes something, and `assign` should be called; None: it does not.")
       .def("progress", &ClusterQueue::progress, id)
-      .def("waiting", &ClusterQueue::waiting)
-      .def("is_valid", &ClusterQueue::is_valid)
+      .def("waiting", &ClusterQueue::waiting,
+           "Return the gangs that want devices, in the order of the last decision; those that came "
+           "since are last.")
+      .def("is_valid", &ClusterQueue::is_valid, "Return an empty string, or what is wrong.")
       .def("__contains__", &ClusterQueue::contains, id);
 }
 

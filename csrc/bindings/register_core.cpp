@@ -34,7 +34,9 @@ const char* name(State state) {
 }
 
 void register_types(py::module_& module) {
-  py::class_<SqueezeOption>(module, "SqueezeOption")
+  py::class_<SqueezeOption>(
+      module, "SqueezeOption",
+      "An iteration with a peak of `bytes` takes `slowdown` times as long as unsqueezed.")
       .def(py::init([](const py::int_& bytes, double slowdown) {
              return SqueezeOption{whole<Bytes>(bytes, "bytes"), slowdown};
            }),
@@ -43,7 +45,12 @@ void register_types(py::module_& module) {
       .def_readonly("slowdown", &SqueezeOption::slowdown)
       .def("__eq__", [](const SqueezeOption& a, const SqueezeOption& b) { return a == b; });
 
-  py::class_<Demand>(module, "Demand")
+  py::class_<Demand>(module, "Demand",
+                     "The memory of a session in bytes: persistent, and the ephemeral peak inside "
+                     "one iteration.\n\n"
+                     "A session whose demand is not `measured` runs alone. "
+                     "`options` say how far it can be squeezed: from all of `ephemeral` at a "
+                     "slowdown of 1 down to the floor; none, if it cannot be.")
       .def(py::init([](const py::int_& persistent, const py::int_& ephemeral, bool measured,
                        std::vector<SqueezeOption> options) {
              return Demand{whole<Bytes>(persistent, "persistent"),
@@ -57,7 +64,17 @@ void register_types(py::module_& module) {
       .def_readonly("measured", &Demand::measured)
       .def("__eq__", [](const Demand& a, const Demand& b) { return a == b; });
 
-  py::class_<SessionSpec>(module, "SessionSpec")
+  py::class_<SessionSpec>(
+      module, "SessionSpec",
+      "The statements of a session when it opens. `holding`: it comes back from a lost "
+      "broker.\n\n"
+      "Time is shared over groups, then users, then notebooks; \"\" is a group like any "
+      "other. Sessions of one trust domain pass turns by direct handoff; \"\" is the user's own "
+      "domain. A session that is `alone` has the whole device in its turn, and is not paged out. "
+      "It may be squeezed for others until it is slowed by a factor of `bears`. In the turn that "
+      "it brings back, an iteration takes `squeezed_bytes` at most, one of its options; 0: it is "
+      "not squeezed. One that `shares` can fill a lane from one end while another session fills it "
+      "from the other.")
       .def(py::init([](std::string user, double weight, const py::int_& priority,
                        const Demand& demand, const std::optional<py::int_>& remaining_iterations,
                        const py::int_& turn, bool holding, bool waiting, bool paused,
@@ -95,7 +112,9 @@ void register_types(py::module_& module) {
            py::arg("domain") = "", py::arg("alone") = false, py::arg("bears") = 1.0,
            py::arg("squeezed_bytes") = 0, py::arg("shares") = false);
 
-  py::class_<Grant>(module, "Grant")
+  py::class_<Grant>(
+      module, "Grant",
+      "A turn in a lane, at one `end` of it, 0 or 1, where it has two; else that is -1.")
       .def_readonly("session", &Grant::session)
       .def_readonly("turn", &Grant::turn)
       .def_readonly("lane", &Grant::lane)
@@ -105,7 +124,12 @@ void register_types(py::module_& module) {
       .def_readonly("turn", &Yield::turn)
       .def_readonly("successor", &Yield::successor)
       .def_readonly("until_cell_ends", &Yield::until_cell_ends);
-  py::class_<Decision>(module, "Decision")
+  py::class_<Decision>(
+      module, "Decision",
+      "The effects of one event. All of them have to be enacted; an empty Decision is "
+      "falsy.\n\n"
+      "`page_outs` and `page_ins` are ids of sessions: the former are asked to page out; "
+      "the latter have their place again, and page in before anything else.")
       .def_readonly("grants", &Decision::grants)
       .def_readonly("yields", &Decision::yields)
       .def_readonly("page_outs", &Decision::page_outs)
@@ -131,7 +155,11 @@ Reason reason_of_rule(const std::string& code, std::string who, std::string rule
 }
 
 void register_reasons(py::module_& module) {
-  py::class_<Reason>(module, "Reason")
+  py::class_<Reason>(module, "Reason",
+                     "One part of the reason for the state of a session; reasons.py says what its "
+                     "fields mean.\n\n"
+                     "The core makes all of them but those that a rule gives. "
+                     "Raises ValueError for an unknown code.")
       .def(py::init(&reason_of_rule), py::arg("code"), py::kw_only(), py::arg("who") = "",
            py::arg("rule") = "", py::arg("count") = 0, py::arg("seconds") = 0.0,
            py::arg("until") = 0.0, py::arg("bytes") = 0, py::arg("whole") = 0)
@@ -149,15 +177,20 @@ void register_reasons(py::module_& module) {
       .def_readonly("seconds", &Reason::seconds)
       .def_readonly("until", &Reason::until)
       .def("__eq__", [](const Reason& one, const Reason& other) { return one == other; });
-  module.def("reason_codes", [] {
-    std::vector<std::string> codes;
-    for (std::size_t i = 0; i < kCodes; ++i) codes.emplace_back(name(static_cast<Code>(i)));
-    return codes;
-  });
+  module.def(
+      "reason_codes",
+      [] {
+        std::vector<std::string> codes;
+        for (std::size_t i = 0; i < kCodes; ++i) codes.emplace_back(name(static_cast<Code>(i)));
+        return codes;
+      },
+      "All codes that a Reason may have.");
 }
 
 void register_device_snapshot(py::module_& module) {
-  py::class_<SessionState>(module, "SessionState")
+  py::class_<SessionState>(
+      module, "SessionState",
+      "One session in a DeviceSnapshot; its fields are among those of wire.snapshot.SessionView.")
       .def_readonly("id", &SessionState::id)
       .def_readonly("user", &SessionState::user)
       .def_property_readonly("state", [](const SessionState& s) { return name(s.state); })
@@ -178,15 +211,27 @@ void register_device_snapshot(py::module_& module) {
       .def_readonly("paged_out_bytes", &SessionState::paged_out_bytes)
       .def_readonly("busy", &SessionState::busy)
       .def_readonly("squeezed", &SessionState::squeezed)
-      .def_readonly("slowdown", &SessionState::slowdown);
-  py::class_<LaneState>(module, "LaneState")
+      .def_readonly("slowdown", &SessionState::slowdown)
+      .def_readonly("in_iteration", &SessionState::in_iteration);
+  py::class_<LaneState>(
+      module, "LaneState",
+      "A lane; while two sessions use it at once, `beside` has its other end, and `width` is not "
+      "0.\n\n"
+      "A lane keeps its width, to which both go, until none of the two holds it any more.")
       .def_readonly("id", &LaneState::id)
       .def_readonly("bytes", &LaneState::bytes)
       .def_readonly("holder", &LaneState::holder)
       .def_readonly("members", &LaneState::members)
       .def_readonly("beside", &LaneState::beside)
       .def_readonly("width", &LaneState::width);
-  py::class_<DeviceSnapshot>(module, "DeviceSnapshot")
+  py::class_<DeviceSnapshot>(
+      module, "DeviceSnapshot",
+      "The state of the scheduler at one moment; sessions are in the order in which they "
+      "opened.\n\n"
+      "`running_lanes` is the setting; 0 means that the policy decides. `unmanaged` is "
+      "the unmanaged memory in bytes, used by programs that are not sessions, and `free` is what "
+      "is left of the other bytes. `concurrency_tuner` says what several lanes at once were found "
+      "to gain, if that is known.")
       .def_readonly("policy", &DeviceSnapshot::policy)
       .def_readonly("capacity", &DeviceSnapshot::capacity)
       .def_readonly("persistent", &DeviceSnapshot::persistent)
@@ -205,14 +250,19 @@ void register_core(py::module_& module) {
   register_types(module);
   register_reasons(module);
   register_device_snapshot(module);
-  module.def("policies", [] {
-    std::vector<std::pair<std::string, std::string>> rows;
-    for (const Policy& policy : policies()) rows.emplace_back(policy.name, policy.sentence);
-    return rows;
-  });
+  module.def(
+      "policies",
+      [] {
+        std::vector<std::pair<std::string, std::string>> rows;
+        for (const Policy& policy : policies()) rows.emplace_back(policy.name, policy.sentence);
+        return rows;
+      },
+      "Return the name and one sentence of each policy, in the order of the table.");
   module.def(
       "policy_named", [](const std::string& name) { return policy_named(name).name; },
-      py::arg("name"));
+      py::arg("name"),
+      "Return the name of a policy as the table has it; the case of `name` does not count. Raises "
+      "ValueError where there is none.");
 }
 
 }  // namespace gpushare

@@ -23,8 +23,14 @@ py::dict stacks_by_thread() {
 }  // namespace
 
 void register_frames(py::module_& module) {
-  module.def("stacks", &stacks_by_thread);
-  module.def("others_wait", &others_wait, py::arg("milliseconds") = 0);
+  module.def("stacks", &stacks_by_thread,
+             "Return the code on the stack of each thread, the innermost first, by the thread's "
+             "identifier. Nothing else runs meanwhile, no garbage collection either, and no frame "
+             "is kept alive.");
+  module.def("others_wait", &others_wait, py::arg("milliseconds") = 0,
+             "Whether all other threads of Python wait, so that none computes. Until this thread "
+             "gives the GIL away, none begins to. For a thread that runs, this waits that long. It "
+             "is False off Linux.");
 }
 
 }  // namespace gpushare

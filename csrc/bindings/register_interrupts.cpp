@@ -33,7 +33,11 @@ py::cpp_function keeps_interrupts(const py::function& callback) {
 }  // namespace
 
 void register_interrupts(py::module_& module) {
-  module.def("keeps_interrupts", &keeps_interrupts, py::arg("callback"));
+  module.def(
+      "keeps_interrupts", &keeps_interrupts, py::arg("callback"),
+      "Return what calls the callback, where Python ignores its exceptions. If an interrupt comes "
+      "meanwhile, it is called once more, and KeyboardInterrupt is raised after it has returned. A "
+      "callback that is called twice must do no more than one that is called once.");
 }
 
 }  // namespace gpushare

@@ -31,17 +31,17 @@ py::list living_objects(const std::vector<py::type>& kinds, const std::optional<
   return found;
 }
 
-py::tuple as_tuple(Usage usage) { return py::make_tuple(usage.live, usage.peak); }
+std::pair<int64_t, int64_t> as_pair(Usage usage) { return {usage.live, usage.peak}; }
 
 }  // namespace
 
 void register_memory(py::module_& module) {
-  py::class_<Counter>(module, "AllocationCounter",
-                      "Counts live and peak bytes of PyTorch's CPU storages, by patching libc10's "
-                      "imports.")
+  py::class_<Counter>(
+      module, "AllocationCounter",
+      "Counts live and peak bytes of PyTorch's CPU storages, by patching libc10's imports.")
       .def_static("install", &install_allocation_hook,
-                  "Patch posix_memalign and free of libc10; empty, or why it is impossible. "
-                  "Idempotent.")
+                  "Patch posix_memalign and free of libc10. Returns an empty string, or why it is "
+                  "impossible. A repeated call is harmless.")
       .def_static(
           "adopt",
           [](uintptr_t address, size_t size) {
@@ -52,23 +52,25 @@ void register_memory(py::module_& module) {
       .def_static("live", [] { return touched_usage().live; })
       .def_static("peak", [] { return touched_usage().peak; })
       .def_static("bytes_of_thread", &AllocationCounter::bytes_of_thread,
-                  "The bytes that this thread has allocated less those that it has freed; below 0 "
-                  "where it frees what others have allocated.")
+                  "Return the bytes that this thread has allocated less those that it has freed.")
       .def_static(
-          "take_peak", [] { return as_tuple(take_touched_peak()); },
-          "Live and peak bytes, without what was never touched of large blocks; the next peak "
-          "starts "
-          "at what is alive now.");
+          "take_peak", [] { return as_pair(take_touched_peak()); },
+          "Return live and peak bytes in one call, without the parts of large blocks that were "
+          "never touched; the next peak starts at what is alive now.");
   module.def("living_objects", &living_objects, py::arg("kinds"),
              py::arg("generation") = py::none(),
-             "The objects of these types and their subtypes that the garbage collector has, in one "
-             "generation or in all, found without running Python code or touching other objects.");
-  module.def("return_free_memory", &return_free_memory, py::call_guard<py::gil_scoped_release>(),
-             "Give the system back what libc keeps of freed blocks.");
-  module.def("note_iteration_outside", &note_iteration_outside);
+             "Return the objects of these types and their subtypes that the garbage collector has, "
+             "in one generation or in all. They are found without running Python code or touching "
+             "other objects.");
+  module.def(
+      "return_free_memory", &return_free_memory, py::call_guard<py::gil_scoped_release>(),
+      "Give freed blocks that libc keeps back to the system; they may be hundreds of megabytes.");
+  module.def("note_iteration_outside", &note_iteration_outside,
+             "Note that an iteration has its memory from libc, outside of the lane.");
   module.def("return_memory_of_iterations", &return_memory_of_iterations,
              py::call_guard<py::gil_scoped_release>(),
-             "The same, if an iteration was outside of the lane since the last call.");
+             "Call `return_free_memory` if an iteration was outside of the lane since the last "
+             "call of this; it takes 10 to 50 ms.");
 }
 
 }  // namespace gpushare

@@ -33,19 +33,23 @@ void register_pager(py::module_& module) {
   using Released = py::call_guard<py::gil_scoped_release>;
   py::class_<ProcessPager>(module, "Pager",
                            "Pages the CPU storages that AllocationCounter knows out to a file, and "
-                           "in again at the same addresses.")
-      .def_static("page_out", &page_out, py::arg("directory"), py::arg("lent") = Blocks{},
-                  Released(),
-                  "Storages of at least 64 KiB go out to a file without a name in `directory`; "
-                  "empty, or why not: then nothing is out. Those that are lent stay: a system call "
-                  "may write to them, and could not wait.")
+                           "in again.\n\n"
+                           "They stay at their addresses, and a thread that touches "
+                           "one that is out gets its bytes from the file.")
+      .def_static(
+          "page_out", &page_out, py::arg("directory"), py::arg("lent") = Blocks{}, Released(),
+          "Page storages of at least 64 KiB out to a file without a name. Returns an empty string, "
+          "or why it failed.\n\n"
+          "If it failed, nothing is out. Storages that are lent, by address "
+          "and size, stay: a system call may write to them, and could not wait.")
       .def_static(
           "page_in", [](const Blocks& lent) { return pager().page_in(ranges_of(lent)); },
           py::arg("lent") = Blocks{}, Released(),
-          "All comes back; empty, or what could not be read. Ends a page_out that is under way.")
+          "Page all storages in. Returns an empty string, or what could not be read. It ends a "
+          "`page_out` that is under way.")
       .def_static(
           "cancel", [] { pager().cancel(); },
-          "End a page_out that is under way, with everything back in.")
+          "End a `page_out` that is under way, with everything back in.")
       .def_static("bytes_out", [] { return pager().bytes_out(); })
       .def_static(
           "is_valid", [] { return pager().is_valid(); }, Released(),

@@ -65,7 +65,16 @@ Rules make_rules(const py::kwargs& given) {
 }  // namespace
 
 void register_rules(py::module_& module) {
-  py::class_<Rules> rules(module, "Rules");
+  py::class_<Rules> rules(
+      module, "Rules",
+      "The tunables of the scheduler; times are in seconds. `running_lanes` 0: the policy "
+      "decides.\n\n"
+      "`boost`: the first seconds of a cell get their turns before all others, unless "
+      "the virtual time of its user, its group or itself is further than `boost` ahead of that of "
+      "the others; 0 disables this. With `page_waiting`, a session that waits for its turn is also "
+      "asked to page out for one that comes before it and has waited for memory for longer than "
+      "`aging`. `report` is the interval at which a session reports in its turn. Without `squeeze` "
+      "no session is squeezed. `names` lists the names of all rules.");
   rules.def(py::init(&make_rules));
   rules.attr("names") = names();
   each_rule([&](const char* name, auto rule) { rules.def_readonly(name, rule); });

@@ -13,14 +13,21 @@ namespace {
 // Readings of objects of the product that nothing in the product reads in Python.
 void register_readings(py::module_& module) {
   using namespace gpushare;
-  module.def("think", [](const Cell& cell) { return cell.think; }, py::arg("cell"));
-  module.def("paged", [](const Outcome& outcome) { return outcome.paged; }, py::arg("outcome"));
-  module.def("overflows", [](const LaneUsage& usage) { return usage.overflows; }, py::arg("usage"));
+  module.def(
+      "think", [](const Cell& cell) { return cell.think; }, py::arg("cell"),
+      "Return the seconds from the cell before it.");
+  module.def(
+      "paged", [](const Outcome& outcome) { return outcome.paged; }, py::arg("outcome"),
+      "Return the bytes that went out and came in.");
+  module.def(
+      "overflows", [](const LaneUsage& usage) { return usage.overflows; }, py::arg("usage"),
+      "Return the number of blocks that did not fit, since the process began.");
   module.def(
       "promoted_pages", [](const LaneUsage& usage) { return usage.promoted_pages; },
-      py::arg("usage"));
-  module.def("waits", [](const CoLaneUsage& usage) { return usage.waits; }, py::arg("usage"));
-  module.def("spills", [](const CoLaneUsage& usage) { return usage.spills; }, py::arg("usage"));
+      py::arg("usage"), "Return the number of pages that were promoted, since the process began.");
+  module.def(
+      "waits", [](const CoLaneUsage& usage) { return usage.waits; }, py::arg("usage"),
+      "Return the number of allocations that had to wait for the other process, so far.");
 }
 
 }  // namespace
@@ -29,10 +36,6 @@ PYBIND11_MODULE(_core_testing, module, pybind11::mod_gil_not_used()) {
   module.doc() = "Parts of the C++ of jupyter_gpushare by themselves, for tests and benchmarks.";
   pybind11::module_::import("jupyter_gpushare._core");  // it has the types that go in and come out
   gpushare::translate_errors();
-  gpushare::register_block_allocator(module);
   gpushare::register_concurrency_tuner(module);
-  gpushare::register_gangs(module);
-  gpushare::register_lane_allocator(module);
-  gpushare::register_scheduler(module);
   register_readings(module);
 }

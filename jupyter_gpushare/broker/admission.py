@@ -72,6 +72,7 @@ class Admission:
             name=views.printable(message.name),
             handoff_slot=message.handoff_slot,
             key=message.key,
+            loop_iterations=message.loop_iterations,
             has_fitted=bool(message.turn and message.iterations),
         )
 

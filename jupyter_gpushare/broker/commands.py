@@ -7,16 +7,7 @@ from collections.abc import Iterator
 
 from .. import _core
 from ..errors import InvalidValue, UnknownSession
-from ..wire.messages import (
-    Cancel,
-    Change,
-    ClassMode,
-    Done,
-    Evict,
-    Preempt,
-    SetPolicy,
-    Withdraw,
-)
+from ..wire.messages import Cancel, Change, ClassMode, Done, Evict, Preempt, SetPolicy, Withdraw
 from ..wire.snapshot import WAITING
 from . import validation
 from .access.permissions import Permission, Resource

@@ -38,6 +38,7 @@ class SessionRecord:
     is_outgrown: bool = False  # and was told that its demand does not fit any more
     above_quota: Demand | None = None  # the demand for which it is throttled until that is allowed
     curve: Curve | None = None  # as it was reported
+    loop_iterations: int | None = None  # all that the present loop has
     resting_bytes: int = 0  # on disk while the session rests
     finish: FinishTime = field(default_factory=FinishTime)
 

@@ -62,6 +62,7 @@ def check_open(message: Open) -> None:
         message.paged_out_bytes,
         message.squeezed_bytes,
         message.remaining_iterations or 0,
+        message.loop_iterations or 0,
         message.device_seconds,
         message.waited_seconds,
     )
@@ -78,7 +79,8 @@ def check_key(key: str) -> None:
 def check_report(message: Report) -> None:
     """Raise InvalidValue for counts or bytes out of range, such as below 0."""
     check_demand(message.demand)
-    counts = (message.iterations, message.remaining_iterations or 0)
+    loop = (message.remaining_iterations or 0, message.loop_iterations or 0)
+    counts = (message.iterations, *loop)
     if not all(0 <= count < MAX_ITERATIONS for count in counts):
         raise InvalidValue("iterations are counted from 0 upwards")
     if message.curve is not None and (flaw := message.curve.flaw()):

@@ -3,7 +3,7 @@
 IPython shows only the sentence, by `_render_traceback_`, unless the cell has computed before; then,
 and in a script, the traceback shows the user's lines and none of this library. An interrupt stays a
 plain KeyboardInterrupt: by that type the interpreter, and the program that started it, recognize an
-interrupt.
+interrupt. A demand that does not fit has a sentence as well, and below it the line of the cell.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from ..errors import Cancelled
+from ..errors import Cancelled, DoesNotFit
 from ..format import duration
 
 HIDDEN = (f"{Path(__file__).parent.parent}/", contextlib.__file__)
@@ -26,6 +26,12 @@ TOLD_SECONDS = 0.5  # a shorter wait is not worth a word
 # In IPython: returns the lines of a traceback with these frames.
 LinesOf: TypeAlias = Callable[[BaseException | None, TracebackType | None], list[str]]
 lines_of: LinesOf | None = None
+# In IPython: returns the place and the text of the innermost line of a cell in these frames.
+LineOf: TypeAlias = Callable[[TracebackType | None], str]
+line_of: LineOf | None = None
+
+ADVICE = "Try a smaller batch, or `del` what is not needed."
+SQUEEZE_TOO = "Try a smaller batch, `del` what is not needed, or `%gpushare squeeze auto`."
 
 
 def ended(
@@ -44,6 +50,19 @@ def ended(
     render = functools.partial(list[str], [f"{told}."])
     vars(told).update(waited_seconds=seconds, _render_traceback_=render)
     return told
+
+
+def too_large(error: DoesNotFit, squeezing_may_help: bool) -> DoesNotFit:
+    """Return the error to raise in place of `error`, whose text says what is needed and what the
+    device has, with a way out."""
+    told = DoesNotFit(f"This notebook {error}. {SQUEEZE_TOO if squeezing_may_help else ADVICE}")
+    if line_of is not None:
+        vars(told).update(_render_traceback_=functools.partial(_with_line, told, line_of))
+    return told
+
+
+def _with_line(error: DoesNotFit, line_of: LineOf) -> list[str]:
+    return [f"DoesNotFit: {error}", line_of(sys.exc_info()[2])]
 
 
 def _of_training(seconds: float) -> KeyboardInterrupt:
@@ -71,7 +90,8 @@ def told_seconds(error: BaseException | None) -> float | None:
 
 
 def hide_our_frames() -> None:
-    """Hide the frames of this library in tracebacks of ended waits that Python prints by itself.
+    """Hide the frames of this library in tracebacks of ended waits, and of a demand that does not
+    fit, that Python prints by itself.
 
     Idempotent in a process.
     """
@@ -85,7 +105,7 @@ _hooks_before: dict[str, Any] = {}
 
 
 def _print(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
-    if told_seconds(error) is not None:
+    if _has_told(error):
         frames = _without_ours(frames)
         error.__traceback__ = frames
     _hooks_before["main"](kind, error, frames)
@@ -93,10 +113,15 @@ def _print(kind: type[BaseException], error: BaseException, frames: TracebackTyp
 
 def _print_in_thread(about: threading.ExceptHookArgs) -> None:
     error = about.exc_value
-    if error is not None and told_seconds(error) is not None:
+    if error is not None and _has_told(error):
         error.__traceback__ = frames = _without_ours(about.exc_traceback)
         about = threading.ExceptHookArgs((about.exc_type, error, frames, about.thread))
     _hooks_before["thread"](about)
+
+
+def _has_told(error: BaseException) -> bool:
+    """Whether the text of this error tells all, so that our frames would add nothing."""
+    return isinstance(error, DoesNotFit) or told_seconds(error) is not None
 
 
 def _without_ours(frames: TracebackType | None) -> TracebackType | None:

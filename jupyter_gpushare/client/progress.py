@@ -1,15 +1,23 @@
-"""How many iterations of a training loop remain, read from its tqdm bars."""
+"""How many iterations of a training loop there are and remain, read from its tqdm bars."""
 
 from __future__ import annotations
 
+import math
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 
-def from_tqdm() -> int | None:
-    """Return the iterations that remain by the running progress bars; None if unknown.
+class Progress(NamedTuple):
+    """The iterations of a loop that are left, and all that it has."""
 
-    Nested bars multiply: with 3 epochs left, the present one at batch 20 of 100, 280 are left.
+    left: int
+    all: int
+
+
+def from_tqdm() -> Progress | None:
+    """Return the progress by the running bars; None if unknown.
+
+    Nested bars multiply: with 3 epochs of 100, the first at batch 20, 280 of 300 are left.
     """
     tqdm = sys.modules.get("tqdm")
     if tqdm is None:
@@ -21,7 +29,7 @@ def from_tqdm() -> int | None:
     for bar in bars:
         left = (left - 1) * int(bar.total) if left else 0
         left += max(0, int(bar.total) - int(bar.n))
-    return left
+    return Progress(left, math.prod(int(bar.total) for bar in bars))
 
 
 def _running(tqdm: Any) -> list[Any]:

@@ -62,6 +62,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""  # why it is ending
     is_cancelled: bool = False
     keeps: bool = False  # one of its generations has called gpushare.checkpoint()
+    skew: float = 0.0  # its largest tensor, as a part of its model
     first: float | None = None  # when it computed for the first time
     ended: float | None = None
     yields: int = 0

@@ -9,23 +9,20 @@ from __future__ import annotations
 
 import fcntl
 import os
-import sqlite3
-from collections.abc import Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from socket import gethostname
 from typing import Any, NamedTuple
 
 import msgspec
 
+from ..database import opened, transaction
 from ..errors import LimitExceeded
 from ..wire.jobs import OVER, LookAtUse, UseRow
 from .engines.engine import Capacity
 from .jobs import JobRecord
 
 MOST_HOLDER_BYTES = 4096
-BUSY_SECONDS = 0.5  # for which a write waits for another program, before it is tried again later
-# Entry n migrates schema n to n + 1; PRAGMA user_version is the number of those done.
 MIGRATIONS = (
     """
     CREATE TABLE jobs (
@@ -79,7 +76,16 @@ MIGRATIONS = (
     """,
     # GPUs that are divided into shards; `gpus` are whole ones.
     "ALTER TABLE nodes ADD COLUMN shared INTEGER NOT NULL DEFAULT 0;",
+    """
+    ALTER TABLE jobs ADD COLUMN skew REAL NOT NULL DEFAULT 0;
+    CREATE INDEX events_of_kinds ON events (what);
+    """,
+    """
+    ALTER TABLE nodes ADD COLUMN seen REAL NOT NULL DEFAULT 0;  -- when the engine has named it last
+    CREATE INDEX ended_jobs ON jobs (ended);
+    """,
 )
+AS_SUBMITTED = "ORDER BY submitted, rowid"
 COLUMNS = JobRecord.__struct_fields__
 IN_JSON = ("spec", "place", "core")
 SET_JOB = (
@@ -88,14 +94,27 @@ SET_JOB = (
 )
 ADD_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?)"
 SET_NODE = (
-    "INSERT INTO nodes (name, gpus, shared) VALUES (?, ?, ?)"
-    " ON CONFLICT (name) DO UPDATE SET gpus = excluded.gpus, shared = excluded.shared"
+    "INSERT INTO nodes (name, gpus, shared, seen) VALUES (?, ?, ?, ?) ON CONFLICT (name)"
+    " DO UPDATE SET gpus = excluded.gpus, shared = excluded.shared, seen = excluded.seen"
 )
 
 ADD_USE = (
     "INSERT INTO uses VALUES (?, ?, ?, ?)"
     " ON CONFLICT DO UPDATE SET gpu_seconds = gpu_seconds + excluded.gpu_seconds"
 )
+# From the request to yield to the end of that generation, and from the start of the next one until
+# it computes.
+RESTARTS = """
+    SELECT yielded.at - ask.at + computes.at - start.at
+    FROM events AS computes
+    JOIN events AS start USING (job, generation)
+    JOIN events AS yielded
+        ON yielded.job = computes.job AND yielded.generation = computes.generation - 1
+    JOIN events AS ask ON ask.job = yielded.job AND ask.generation = yielded.generation
+    WHERE computes.what = 'computes' AND start.what = 'start'
+        AND yielded.what = 'yielded' AND ask.what = 'ask'
+    ORDER BY computes.rowid DESC LIMIT ?
+"""
 NAMES = {"user": "user", "job": "job", "day": "date(hour, 'unixepoch', 'localtime')"}
 
 
@@ -127,11 +146,10 @@ class Journal:
             path.with_suffix(".lock"), Holder(gethostname(), os.getpid(), str(socket))
         )
         try:
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-            self._database = sqlite3.connect(
-                path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-            )
-            self._prepare()
+            # Not WAL, which needs memory that processes share: a network file system has none. And
+            # a power cut costs no arrow.
+            pragmas = ("journal_mode = TRUNCATE", "synchronous = FULL")
+            self._database = opened(path, MIGRATIONS, *pragmas)
         except BaseException:
             self.close()
             raise
@@ -144,14 +162,14 @@ class Journal:
     def write(self, job: JobRecord, event: JobEvent, uses: Iterable[HourOfJob] = ()) -> None:
         """The arrow of a job, and its row from then on. Its usage since the last row is
         added, so it is counted once, whenever the service is killed."""
-        with self._transaction():
+        with transaction(self._database):
             self._database.execute(SET_JOB, row_of(job))
             self._database.execute(ADD_EVENT, event)
             self._database.executemany(ADD_USE, uses)
 
     def save(self, jobs: Iterable[JobRecord], uses: Iterable[HourOfJob] = ()) -> None:
         """Rows of jobs without an arrow, with what they have used since their last ones."""
-        with self._transaction():
+        with transaction(self._database):
             self._database.executemany(SET_JOB, map(row_of, jobs))
             self._database.executemany(ADD_USE, uses)
 
@@ -167,13 +185,13 @@ class Journal:
         return [UseRow(*row) for row in rows]
 
     def set_nodes(self, nodes: Mapping[str, Capacity], event: JobEvent) -> None:
-        rows = [(name, *gpus) for name, gpus in nodes.items()]
-        with self._transaction():
+        rows = [(name, *gpus, event.at) for name, gpus in nodes.items()]
+        with transaction(self._database):
             self._database.executemany(SET_NODE, rows)
             self._database.execute(ADD_EVENT, event)
 
     def note(self, event: JobEvent) -> None:
-        with self._transaction():
+        with transaction(self._database):
             self._database.execute(ADD_EVENT, event)
 
     def cluster(self) -> str:
@@ -187,12 +205,13 @@ class Journal:
 
     def present(self) -> list[JobRecord]:
         """Jobs that are not over, in the order in which they were submitted."""
-        return self._jobs(f"WHERE state NOT IN ({', '.join('?' * len(OVER))})", sorted(OVER))
+        over = ", ".join("?" * len(OVER))
+        return self._jobs(f"WHERE state NOT IN ({over}) {AS_SUBMITTED}", sorted(OVER))
 
     def newest(self, count: int) -> list[JobRecord]:
         """Return all jobs, finished ones too, in the order in which they were submitted."""
         newest = "SELECT rowid FROM jobs ORDER BY submitted DESC, rowid DESC LIMIT ?"
-        return self._jobs(f"WHERE rowid IN ({newest})", (count,))
+        return self._jobs(f"WHERE rowid IN ({newest}) {AS_SUBMITTED}", (count,))
 
     def job(self, id: str) -> JobRecord | None:
         return next(iter(self._jobs("WHERE id = ?", (id,))), None)
@@ -201,31 +220,38 @@ class Journal:
         rows = self._database.execute("SELECT * FROM events WHERE job = ? ORDER BY rowid", (job,))
         return [JobEvent(*row) for row in rows]
 
-    def _jobs(self, condition: str, given: Iterable[str | int]) -> list[JobRecord]:
-        query = f"SELECT {', '.join(COLUMNS)} FROM jobs {condition} ORDER BY submitted, rowid"
+    def restarts(self, count: int) -> list[float]:
+        """Return what the newest of them have cost: seconds for which the GPUs of a job that was
+        stopped, and started again, have not computed."""
+        return [seconds for (seconds,) in self._database.execute(RESTARTS, (count,))]
+
+    def over_before(self, at: float) -> JobRecord | None:
+        """Return a job that was over before that time."""
+        return next(iter(self._jobs("WHERE ended < ? LIMIT 1", (at,))), None)
+
+    def forget(self, job: str) -> None:
+        """Remove a job. What it has used stays."""
+        with transaction(self._database):
+            self._database.execute("DELETE FROM jobs WHERE id = ?", (job,))
+
+    def see_nodes(self, now: float, names: Iterable[str]) -> None:
+        """The engine has named these."""
+        with transaction(self._database):
+            rows = [(now, name) for name in names]
+            self._database.executemany("UPDATE nodes SET seen = ? WHERE name = ?", rows)
+
+    def remove_old(self, before: float, uses_before: float, held: Collection[str]) -> None:
+        """Remove events, uses, and nodes that were not seen since, and are not `held`."""
+        old = self._database.execute("SELECT name FROM nodes WHERE seen < ?", (before,))
+        gone = [(name,) for (name,) in old if name not in held]
+        with transaction(self._database):
+            self._database.execute("DELETE FROM events WHERE at < ?", (before,))
+            self._database.execute("DELETE FROM uses WHERE hour < ?", (uses_before,))
+            self._database.executemany("DELETE FROM nodes WHERE name = ?", gone)
+
+    def _jobs(self, condition: str, given: Iterable[str | float]) -> list[JobRecord]:
+        query = f"SELECT {', '.join(COLUMNS)} FROM jobs {condition}"
         return [job_of(row) for row in self._database.execute(query, tuple(given))]
-
-    def _prepare(self) -> None:
-        # Not WAL, which needs memory that processes share: a network file system has none.
-        self._database.execute("PRAGMA journal_mode = TRUNCATE")
-        self._database.execute("PRAGMA synchronous = FULL")  # a power cut costs no arrow
-        (version,) = self._database.execute("PRAGMA user_version").fetchone()
-        if version > len(MIGRATIONS):
-            raise sqlite3.DatabaseError(f"it is of a newer version, with schema {version}")
-        for number in range(version, len(MIGRATIONS)):
-            done = f"PRAGMA user_version = {number + 1}"
-            self._database.executescript(f"BEGIN; {MIGRATIONS[number]} {done}; COMMIT;")
-
-    @contextmanager
-    def _transaction(self) -> Any:
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._database.execute("COMMIT")
-        except BaseException:
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
-            raise
 
 
 class Holder(msgspec.Struct, frozen=True):

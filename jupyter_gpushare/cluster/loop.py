@@ -9,6 +9,7 @@ from threading import Event, Lock
 from typing import TypeVar
 
 from ..errors import BrokerUnavailable, cause
+from .looks.looks import EngineLook
 from .service import ClusterService
 
 Answer = TypeVar("Answer")
@@ -25,10 +26,14 @@ class ServiceLoop:
         self._service: ClusterService | None = None
 
     def run(self, tell: Callable[[ClusterService], None], stopped: Event) -> None:
-        """Until it is stopped. `tell` is called after each step."""
+        """Until it is stopped. `tell` is called after each step. An engine that does not answer a
+        look keeps no question waiting; one that does not start or end a job does, until the verb
+        is given up."""
         while not stopped.wait(self._seconds):
-            with self._lock:
-                self._step(tell)
+            service = self._service
+            look = service.look() if service else None
+            with self._lock:  # which may have another service by now
+                self._step(tell, look if service is self._service else None)
 
     def ask(self, question: Callable[[ClusterService], Answer]) -> Answer:
         """From any thread. Raises BrokerUnavailable where the journal cannot be written, and what
@@ -40,15 +45,15 @@ class ServiceLoop:
                 self._service = None
                 raise BrokerUnavailable(f"nothing is changed: {cause(error)}") from None
 
-    def _step(self, tell: Callable[[ClusterService], None]) -> None:
+    def _step(self, tell: Callable[[ClusterService], None], look: EngineLook | None) -> None:
         try:
-            tell(self._advance())
+            tell(self._advance(look))
         except (sqlite3.Error, OSError) as error:
             print(f"nothing is started, since a step failed: {cause(error)}", file=sys.stderr)
             self._service = None
 
-    def _advance(self) -> ClusterService:
+    def _advance(self, look: EngineLook | None = None) -> ClusterService:
         service = self._service or self._make()
-        service.step()
+        service.step(look)
         self._service = service
         return service

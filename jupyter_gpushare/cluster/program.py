@@ -26,6 +26,7 @@ from .hands.hands import Hands, words_of
 from .journal import Journal
 from .looks.verdicts import Bounds
 from .loop import ServiceLoop
+from .pruning import Keep
 from .server import Access, Server
 from .service import ClusterService
 
@@ -46,7 +47,13 @@ def run(settings: Settings) -> None:
 
     def make() -> ClusterService:
         return ClusterService(
-            journal, engine, time.time, rules=rules, bounds=bounds_of(settings), hands=hands
+            journal,
+            engine,
+            time.time,
+            rules=rules,
+            bounds=bounds_of(settings),
+            hands=hands,
+            keep=Keep(settings.cluster_keep_days, settings.cluster_keep_usage_days),
         )
 
     loop = ServiceLoop(make, look_seconds_of(settings))
@@ -170,7 +177,11 @@ def rules_of(settings: Settings) -> GangRules:
 
 
 def bounds_of(settings: Settings) -> Bounds:
-    return Bounds(pending=settings.cluster_pending_seconds, begin=settings.cluster_begin_seconds)
+    return Bounds(
+        pending=settings.cluster_pending_seconds,
+        begin=settings.cluster_begin_seconds,
+        most_least=settings.cluster_most_least_seconds,
+    )
 
 
 def this_machine() -> dict[str, Devices]:

@@ -10,7 +10,8 @@ There is no socket, process or thread here, and `clock` is all that it knows of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -28,14 +29,16 @@ from .launch.facts import Facts, facts_unread
 from .looks.looks import EngineLook, look_at
 from .looks.sights import NOTHING, Sight, sight_of
 from .looks.verdicts import Bounds, Verdict, verdict_of
+from .pruning import NEVER, Keep, Pruning
 from .queues.gangs import Line, wish_of
 from .queues.postponed import Postponed
 from .queues.queues import Queues
 from .records import Records
 from .troubles import Troubles
 
-NEVER = float("-inf")
 UNKNOWN = "the engine has not said whether it was started"
+RESTARTS = 20  # the newest, of which the median counts
+TURN_OF_RESTARTS = 10  # times as long as one of them
 REFUSALS = {
     NO_ROOM: "its last start was refused",
     NOT_STARTED: "its last start came to nothing",
@@ -56,6 +59,7 @@ class ClusterService:
         rules: GangRules,
         bounds: Bounds = Bounds(),  # noqa: B008 (it cannot change)
         hands: Hands | None = None,
+        keep: Keep = Keep(),  # noqa: B008
     ) -> None:
         """`engine` is one of the journal's cluster, and `rules` have `told`. `clock` returns Unix
         time. Without `hands` all jobs are of the service's own user."""
@@ -63,9 +67,12 @@ class ClusterService:
         self._hands = hands or Hands()
         self._acts = Acts(journal.cluster(), engine, self._hands, bounds.beat)
         self._records = Records(journal)
+        self._pruning = Pruning(journal, self._hands, keep)
         self._most = journal.nodes()
+        self._least = rules.least
         self._queues = Queues(self._most, policy, rules)
         self._queues.restore(self._records.all())
+        self._set_least()
         self._postponed = Postponed(bounds.postponed, bounds.most_postponed)
         self._swept = NEVER  # when all that runs was looked at
         self._sights: dict[str, Sight] = {}  # of active jobs, in the last step
@@ -117,10 +124,17 @@ class ClusterService:
         return [present.get(job.id, job) for job in self._journal.newest(MOST_JOBS)]
 
     def job(self, id: str) -> JobRecord:
-        """Raises UnknownJob."""
-        if (job := self._records.get(id)) is None:
+        """Return the job of this id, or the only one whose id begins so, with its name. Raises
+        UnknownJob."""
+        if (job := self._records.get(id)) is not None:
+            return job
+        found = [job for job in self.jobs(all=True) if job.id.startswith(id)]
+        if len(found) > 1:
+            ids = ", ".join(sorted(job.id for job in found))
+            raise UnknownJob(f"the ids of {len(found)} jobs begin with {id}: {ids}")
+        if not found:
             raise UnknownJob(f"there is no job {id}")
-        return job
+        return found[0]
 
     def run_seconds(self, job: JobRecord) -> float:
         """Return for how long a job has computed on its GPUs, until the last look."""
@@ -154,9 +168,15 @@ class ClusterService:
 
     # --- a step -----------------------------------------------------------------------------------
 
-    def step(self) -> None:
+    def look(self) -> EngineLook:
+        """Ask the engine for the next step. It changes nothing, so jobs may come and be cancelled
+        in another thread meanwhile; generations are started by a step alone."""
         asks_for_all = not 0 <= self._clock() - self._swept < self._bounds.sweep
-        look = look_at(self._engine, self._records.leases(), asks_for_all)
+        return look_at(self._engine, self._records.leases(), asks_for_all)
+
+    def step(self, look: EngineLook | None = None) -> None:
+        """`look` was made since the last step; None: it is made now."""
+        look = look or self.look()
         now = self._clock()
         self.engine_trouble = look.trouble
         self._see_nodes(now, look.nodes)
@@ -168,8 +188,15 @@ class ClusterService:
             self._queues.of(self._records[id]).request(now, self._records[id])
         if look.nodes is not None:  # else nothing could be started or asked
             self._enact(now)
-        self._hands.keep({job.user for job in self._records.all()})
         self._records.save_now_and_then(now)
+        self._prune(now, look)
+        self._hands.keep({job.user for job in self._records.all()})
+
+    def _prune(self, now: float, look: EngineLook) -> None:
+        self._pruning.forget_one(now)
+        held = {name for job in self._records.active() for name in job.place}
+        if look.nodes is not None and self._pruning.prune(now, look.nodes, held):
+            self._most = self._journal.nodes()
 
     def _see_nodes(self, now: float, nodes: Mapping[str, Node] | None) -> None:
         if nodes is None:
@@ -203,9 +230,9 @@ class ClusterService:
     def _follow(self, now: float, job: JobRecord, look: EngineLook) -> None:
         facts = self._look_into(now, job)
         self._sights[job.id] = sight = sight_of(job, look, facts, now, self.sight(job))
-        if sight.keeps and not job.keeps:
+        if sight.keeps and (not job.keeps or sight.skew > job.skew):
             self._queues.of(job).may_stop(now, job.id)
-            job = self._write(now, job, "keeps", keeps=True)
+            job = self._write(now, job, "keeps", keeps=True, skew=sight.skew)
         job = self._count(now, job, sight.computed)
         if sight.where.keys() <= self._most.keys() and is_moved(job, sight.where):
             job = self._move(now, job, sight.where)
@@ -224,6 +251,7 @@ class ClusterService:
             case "run":
                 self._postponed.forget(job.id)
                 self._write(now, job, "computes", state="running", first=first_of(job, now))
+                self._set_least()
             case "ask":
                 self._acts.ask_yield(job)
             case "end":
@@ -234,6 +262,11 @@ class ClusterService:
                 self._acts.kill(lease_of(job))
             case "close":
                 self._close(now, job)
+
+    def _set_least(self) -> None:
+        """Else jobs of which each start takes long would do little but start."""
+        costs = self._journal.restarts(RESTARTS)
+        self._queues.set_least(least_of(costs, self._least, self._bounds.most_least))
 
     # --- acts -------------------------------------------------------------------------------------
 
@@ -327,6 +360,12 @@ class ClusterService:
     ) -> JobRecord:
         changes |= {"core": self._queues.of(job).progress(job.id), "saved": now}
         return self._records.write(now, replace(job, **changes), what, detail)
+
+
+def least_of(costs: Sequence[float], least: float, most: float) -> float:
+    """Return the seconds that a turn computes, after restarts that have cost these seconds."""
+    restart = statistics.median(costs) if costs else 0.0
+    return max(least, min(TURN_OF_RESTARTS * restart, most))
 
 
 def is_moved(job: JobRecord, where: Mapping[str, int]) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
 from ..format import duration, number_of_gpus
 from ..wire.jobs import ClusterView, JobView, NodeView
 from .engines.engine import NO_GPU, Capacity, Gpus, Node, are_hosts, plain
@@ -29,7 +27,7 @@ def cluster_view(
         cluster=cluster,
         pid=os.getpid(),
         jobs=[
-            seen_by(user, job_view(service, job, lines[job.spec.wants_part], free, now))
+            job_view(service, user, job, lines[job.spec.wants_part], free, now)
             for job in sorted(jobs, key=lambda job: place_in(lines[job.spec.wants_part], job))
         ],
         nodes=node_views(service.nodes, service.jobs()),
@@ -69,22 +67,21 @@ def node_view(name: str, node: Node, ours: Gpus) -> NodeView:
 
 
 def job_view(
-    service: ClusterService, job: JobRecord, line: Line, free: Capacity, now: float
+    service: ClusterService, user: str, job: JobRecord, line: Line, free: Capacity, now: float
 ) -> JobView:
-    sight = service.sight(job)
+    """Another user's job has no directory, and no details of its failures."""
+    sight, is_shown = service.sight(job), user == job.user or has_all_rights(user)
     told = sight.told
     return JobView(
         id=job.id,
         user=job.user,
         state=job.state,
-        sentence=waits(job, line, free, are_hosts(service.nodes), service.refusal(job))
-        if job.state == "queued"
-        else sentence(job, sight, now) + but(service.trouble(job)),
+        sentence=sentence_of(service, job, line, free, now, is_shown),
         position=line.positions.get(job.id),
         gpus=job.spec.gpus,
         nodes=job.spec.nodes,
         place={**job.place},
-        directory=job.directory,
+        directory=job.directory if is_shown else "",
         generation=job.generation,
         iteration=told.iteration if told else None,
         iterations=(told.of or None) if told else None,
@@ -97,12 +94,27 @@ def job_view(
     )
 
 
-def seen_by(user: str, view: JobView) -> JobView:
-    """Hide the directory of another user's job, and the lines of its logs: they follow a colon."""
-    if user == view.user or has_all_rights(user):
-        return view
-    sentence = "failed" if view.state == "failed" else view.sentence.partition(": ")[0]
-    return replace(view, directory="", sentence=sentence)
+def sentence_of(
+    service: ClusterService,
+    job: JobRecord,
+    line: Line,
+    free: Capacity,
+    now: float,
+    is_shown: bool,
+) -> str:
+    shown = str if is_shown else without_detail
+    if job.state == "queued":
+        refusal = shown(service.refusal(job))
+        return waits(job, line, free, are_hosts(service.nodes), refusal)
+    if job.state == "failed" and not is_shown:
+        return "failed"
+    return sentence(job, service.sight(job), now) + but(shown(service.trouble(job)))
+
+
+def without_detail(text: str) -> str:
+    """Return what has happened without its cause, which may have lines of a log or names of files:
+    it follows a colon."""
+    return text.partition(": ")[0]
 
 
 def sentence(job: JobRecord, sight: Sight, now: float) -> str:

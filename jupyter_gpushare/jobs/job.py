@@ -33,8 +33,8 @@ LOG = re.compile(r"g([0-9]+)(?:\.closed)?/log\.(.+)")
 
 
 class Job:
-    """One job of the user's cluster. Each method raises UnknownJob where the service does not know
-    it, and BrokerUnavailable."""
+    """One job of the user's cluster, by its id or by a beginning that no other id has. Each method
+    raises UnknownJob where the service does not know it, and BrokerUnavailable."""
 
     def __init__(self, id: str, settings: Settings | None = None) -> None:
         self.id = id
@@ -45,7 +45,9 @@ class Job:
 
     def look(self) -> JobView:
         """Return all that the service knows of it: state, sentence, place, iterations and times."""
-        return ask(self._settings, lambda cluster: cluster.job(self.id))
+        view = ask(self._settings, lambda cluster: cluster.job(self.id))
+        self.id = view.id
+        return view
 
     @property
     def state(self) -> str:

@@ -3,6 +3,8 @@ alone has it."""
 
 from __future__ import annotations
 
+import ast
+import builtins
 import symtable
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -12,6 +14,7 @@ from ..format import size
 
 MOST_BYTES = 64 << 20
 CALL, CELL, NAMES, RESULT = "call.pkl", "cell.py", "names.pkl", "result.pkl"
+OF_MODULES = ("__name__", "__file__", "__builtins__", "__annotations__")
 MODULE = "jupyter_gpushare.jobs.call"  # which runs these files, or a script
 
 
@@ -35,6 +38,8 @@ def of_cell(source: str, namespace: Mapping[str, Any]) -> dict[str, bytes]:
         raise InvalidValue(f"line {error.lineno} of the cell is wrong: {error.msg}") from None
     if "get_ipython" in read:
         raise InvalidValue("magics and shell commands (`%`, `!`) work in notebooks, not in a job")
+    if unknown := sorted(unknown_in(source, read, namespace)):
+        raise InvalidValue(f"the cell reads {unknown[0]}, which this notebook does not have")
     names = {name: namespace[name] for name in sorted(read) if name in namespace}
     try:
         pickled = dumped(names)
@@ -47,6 +52,27 @@ def read_by(source: str) -> set[str]:
     """The global names that some code reads, in its functions and classes, too. Raises
     SyntaxError."""
     return {*_read_by(symtable.symtable(source, "cell", "exec"))}
+
+
+def unknown_in(source: str, read: set[str], namespace: Mapping[str, Any]) -> set[str]:
+    """The names that it reads and that nothing gives: neither the cell nor the notebook nor Python.
+    An import of all names of a module may give any."""
+    top = symtable.symtable(source, "cell", "exec")
+    if any(
+        isinstance(node, ast.alias) and node.name == "*" for node in ast.walk(ast.parse(source))
+    ):
+        return set()
+    return read - {*_given_by(top), *namespace, *vars(builtins), *OF_MODULES}
+
+
+def _given_by(table: symtable.SymbolTable) -> Iterator[str]:
+    is_top = table.get_type() == "module"
+    for symbol in table.get_symbols():
+        is_given = symbol.is_assigned() or symbol.is_imported()
+        if is_given and (is_top or symbol.is_declared_global()):
+            yield symbol.get_name()
+    for inner in table.get_children():
+        yield from _given_by(inner)
 
 
 def _read_by(table: symtable.SymbolTable) -> Iterator[str]:

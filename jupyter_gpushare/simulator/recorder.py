@@ -19,13 +19,7 @@ from msgspec import Meta
 from .. import refusals
 from ..errors import UNREADABLE, InvalidValue
 from ..wire.messages import Curve
-from ..wire.snapshot import (
-    ACTIVE,
-    HOLDING,
-    DeviceView,
-    SessionView,
-    Snapshot,
-)
+from ..wire.snapshot import ACTIVE, HOLDING, DeviceView, SessionView, Snapshot
 
 INTERVAL_SECONDS = 0.05
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -22,12 +23,14 @@ from ..wire.snapshot import (
     TurnView,
     queue_rank,
 )
+from .takers import takers
 
 # The most important facts come first, in case a small screen cuts the rest.
 STATES = ("overdue", "running", "waiting", "throttled", "paused", "paged_out", "idle")
 RESTARTED = (  # as in the panel
     "The broker was restarted. It grants no turn until the notebooks that had one have come back."
 )
+LONG_SECONDS = 3.0  # of an iteration that others see
 IDLE_STEPS = {"caches": ": free memory given back", "cull": ": its kernel is to be shut down"}
 
 # --- a Snapshot as tables ---------------------------------------------------------------------
@@ -38,13 +41,13 @@ def tables(snapshot: Snapshot, own: str = "") -> list[Table]:
     mark it."""
     devices = snapshot.devices
     lanes = [(device, lane) for device in devices for lane in device.lanes]
-    notebooks = [(device, session) for device in devices for session in _ordered(device.sessions)]
+    notebooks = [(device, row) for device in devices for row in rows(device)]
     resting = [session for device in devices for session in device.resting]
     several = len(devices) > 1
     return [
         table_of("Devices", DEVICE_COLUMNS, devices),
         table_of("Lanes", _lane_columns(several), lanes),
-        table_of("Notebooks", _notebook_columns(several, own), notebooks),
+        table_of("Notebooks", _notebook_columns(several, own, _are_of_several(devices)), notebooks),
         table_of("Resting until their next cell", RESTING_COLUMNS, resting),
     ]
 
@@ -116,6 +119,8 @@ def _aged_device(device: DeviceView, seconds: float) -> DeviceView:
 def _aged_session(view: SessionView, seconds: float) -> SessionView:
     if view.idle_seconds is not None:
         view = replace(view, idle_seconds=view.idle_seconds + seconds)
+    if view.iteration_seconds is not None:
+        view = replace(view, iteration_seconds=view.iteration_seconds + seconds)
     view = replace(view, remaining_seconds=_left_of(view.remaining_seconds, seconds))
     if view.waiting_seconds is None:
         return view
@@ -155,12 +160,54 @@ def lane_bytes(device: DeviceView) -> int:
     return sum(lane.bytes for lane in device.lanes)
 
 
-def _ordered(sessions: list[SessionView]) -> list[SessionView]:
-    return sorted(sessions, key=lambda view: (*queue_rank(view), *_by_state(view)))
+class Row(NamedTuple):
+    """A notebook of a device, and whether it takes turns so quickly that its state, place and wait
+    change while a person reads."""
+
+    view: SessionView
+    takes_turns: bool
+
+    @property
+    def state(self) -> str:
+        if self.takes_turns:
+            return "takes turns"
+        if self.view.state == "idle" and self.view.busy:
+            return "busy"  # its cell needs no turn now
+        return self.view.state.replace("_", " ")
+
+    @property
+    def position(self) -> str:
+        return "" if self.takes_turns else str(self.view.position or "")
+
+    @property
+    def waited(self) -> str:
+        seconds = self.view.waiting_seconds
+        return "" if self.takes_turns or seconds is None else duration(seconds)
+
+    @property
+    def expected(self) -> str:
+        view = self.view
+        if self.takes_turns or not view.position:
+            return ""
+        return expected(view.expected_wait_seconds, view.expected_wait_is_bound)
+
+    @property
+    def why(self) -> str:
+        return "" if self.takes_turns else _why(self.view)
 
 
-def _by_state(view: SessionView) -> tuple[int, str]:
-    return STATES.index(view.state), view.name
+def rows(device: DeviceView) -> list[Row]:
+    """Return those that run, those that take turns, the queue, and the others, as the panel has
+    them."""
+    quick = takers(device)
+    return sorted((Row(view, view.id in quick) for view in device.sessions), key=_rank)
+
+
+def _rank(row: Row) -> tuple[int, int, int, str]:
+    if row.takes_turns:
+        return 1, 0, 0, row.view.name
+    group, position = queue_rank(row.view)
+    return group * 2, position, STATES.index(row.view.state), row.view.name
 
 
 def at_once(device: DeviceView) -> str:
@@ -230,36 +277,41 @@ def _members(device: DeviceView, lane: LaneView) -> str:
     return ", ".join(_name(device, id) for id in lane.members)
 
 
-def _notebook_columns(several: bool, own: str) -> list[Column]:
-    def on(cell: Callable[[SessionView], str]) -> Callable[[tuple[DeviceView, SessionView]], str]:
-        return lambda pair: cell(pair[1])
+def _are_of_several(devices: Iterable[DeviceView]) -> bool:
+    """Whether the notebooks have different owners."""
+    return len({view.user for device in devices for view in device.sessions}) > 1
+
+
+def _notebook_columns(several: bool, own: str, are_of_several: bool) -> list[Column]:
+    def of(cell: Callable[[SessionView], str]) -> Callable[[tuple[DeviceView, Row]], str]:
+        return lambda pair: cell(pair[1].view)
 
     return [
-        Column("Notebook", on(lambda s: f"→ {s.name}" if s.id == own else s.name), cut=36),
-        Column("User", on(lambda s: s.user), cut=12, spare=5),
+        Column("Notebook", of(lambda s: f"→ {s.name}" if s.id == own else s.name), cut=36),
+        Column("User", of(lambda s: s.user if are_of_several else ""), cut=12, spare=5),
         Column("Device", lambda pair: pair[0].name if several else ""),
-        Column("State", on(_state)),
-        Column(title(LABELS["position"]), on(lambda s: str(s.position or ""))),
-        Column("Waited", on(_waited)),
-        Column("Expected", on(_expected)),
-        Column("Device time", on(lambda s: duration(s.device_seconds)), right=True, spare=4),
-        Column("Iterations", on(_iterations), right=True, spare=1),
+        Column("State", lambda pair: pair[1].state),
+        Column(title(LABELS["position"]), lambda pair: pair[1].position),
+        Column("Waited", lambda pair: pair[1].waited),
+        Column("Expected", lambda pair: pair[1].expected),
+        Column("Device time", of(lambda s: duration(s.device_seconds)), right=True, spare=4),
+        Column("Iterations", of(iterations), right=True, spare=1),
         Column(
             title(LABELS["persistent"]),
-            on(lambda s: _measured(s, s.persistent_bytes)),
+            of(lambda s: _measured(s, s.persistent_bytes)),
             right=True,
             spare=2,
         ),
         Column(
             title(LABELS["ephemeral"]),
-            on(lambda s: _measured(s, s.ephemeral_bytes)),
+            of(lambda s: _measured(s, s.ephemeral_bytes)),
             right=True,
             spare=3,
         ),
-        Column("On disk", on(lambda s: size(s.paged_out_bytes) if s.paged_out_bytes else ""), True),
-        Column("Weight", on(lambda s: f"{s.weight:g}" if s.weight != 1 else ""), True, spare=6),
-        Column("Priority", on(lambda s: str(s.priority) if s.priority else ""), True, spare=6),
-        Column("Reason", on(_why), cut=70, spare=7),
+        Column("On disk", of(lambda s: size(s.paged_out_bytes) if s.paged_out_bytes else ""), True),
+        Column("Weight", of(lambda s: f"{s.weight:g}" if s.weight != 1 else ""), True, spare=6),
+        Column("Priority", of(lambda s: str(s.priority) if s.priority else ""), True, spare=6),
+        Column("Reason", lambda pair: pair[1].why, cut=70, spare=7, below=True),
     ]
 
 
@@ -275,33 +327,30 @@ def _is_idle(session: SessionView) -> bool:
     return session.state == "idle" and not session.busy
 
 
-def _state(session: SessionView) -> str:
-    if session.state == "idle" and session.busy:
-        return "busy"  # its cell needs no turn now
-    return session.state.replace("_", " ")
-
-
-def _waited(session: SessionView) -> str:
-    return "" if session.waiting_seconds is None else duration(session.waiting_seconds)
-
-
-def _expected(session: SessionView) -> str:
-    if not session.position:
-        return ""
-    return expected(session.expected_wait_seconds, session.expected_wait_is_bound)
-
-
 def _why(session: SessionView) -> str:
     if session.idle_step and session.idle_seconds is not None:
         done = IDLE_STEPS.get(session.idle_step, "")
         return f"idle for {duration(session.idle_seconds)}{done}"
-    return "" if _is_idle(session) or session.state == "paused" else session.reason
+    if session.state == "paused" or (_is_idle(session) and not _did_not_fit(session)):
+        return ""
+    return "; ".join(filter(None, [in_iteration(session), session.reason]))
 
 
-def _iterations(session: SessionView) -> str:
-    done, left = session.iterations, session.remaining_iterations
-    if left is None:
-        return str(done)
+def _did_not_fit(session: SessionView) -> bool:
+    return any(reason.code == "did_not_fit" for reason in session.why)
+
+
+def in_iteration(session: SessionView) -> str:
+    """Return for how long it computes one iteration at whose end others have the device; empty
+    where that is not long. labextension/src/view/notebooks.ts has the same rule."""
+    seconds = session.iteration_seconds or 0.0
+    return f"in an iteration for {duration(seconds)}" if seconds >= LONG_SECONDS else ""
+
+
+def iterations(session: SessionView) -> str:
+    done, left = session.loop_done, session.remaining_iterations
+    if done is None or left is None:
+        return str(session.iterations)
     seconds = session.remaining_seconds
     return f"{done} of {done + left}" + ("" if seconds is None else f", ≈ {duration(seconds)}")
 

@@ -16,12 +16,7 @@ from ..format import duration
 from ..tables import Column, Table, table_of
 from ..wire.client import Client
 from ..wire.jobs import LookAtUse, UseBy, UseRow
-from ..wire.messages import (
-    Account,
-    AccountRow,
-    Accounts,
-    By,
-)
+from ..wire.messages import Account, AccountRow, Accounts, By
 
 Chosen = TypeVar("Chosen", bound=str)
 BYS: tuple[By, ...] = get_args(By)

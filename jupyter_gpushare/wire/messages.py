@@ -122,6 +122,7 @@ class Open(Message, frozen=True):
     session may be squeezed to admit others; 1.0: it is not. For itself it bears any.
     `squeezed_bytes` are those that the Grant of the turn `holding` allowed an iteration. `shares`
     says that the session can use a lane from one end while another one uses it from the other.
+    The `remaining_iterations` are of a loop that has `loop_iterations`.
     """
 
     id: str
@@ -148,6 +149,7 @@ class Open(Message, frozen=True):
     bears_slowdown: float = 1.0
     squeezed_bytes: int = 0
     shares: bool = False
+    loop_iterations: int | None = None
 
     def __repr__(self) -> str:
         """Leave out what other users may not see."""
@@ -179,12 +181,13 @@ class Finish(Message, frozen=True):
 
 class Report(Message, frozen=True):
     """The events since the last report: `iterations` counts only those. Without a `curve` the last
-    one still holds."""
+    one still holds. The `remaining_iterations` are of a loop that has `loop_iterations`."""
 
     iterations: int
     demand: Demand
     remaining_iterations: int | None = None
     curve: Curve | None = None
+    loop_iterations: int | None = None
 
 
 class Keep(Message, frozen=True):
@@ -445,7 +448,8 @@ class Wait(Message, frozen=True):
     at most, since a cell that comes first may end at any iteration. `remaining_seconds` are those
     until the session has done the iterations that it has declared; None where that is not known.
     `why` are the parts of the `reason`, a sentence that is empty on its way from the broker, and
-    `names` has those of the sessions in it, by id, as this client may see them.
+    `names` has those of the sessions in it, by id, as this client may see them. `others` are the
+    other sessions of the device that run or wait for a turn; 0: not known.
     """
 
     turn: int
@@ -458,6 +462,7 @@ class Wait(Message, frozen=True):
     names: dict[str, str] = {}
     remaining_seconds: float | None = None
     expected_is_bound: bool = False
+    others: int = 0
 
     def in_words(self) -> Wait:
         """Return it as people read it; one that is in words already stays as it is."""

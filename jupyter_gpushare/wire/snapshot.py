@@ -31,7 +31,9 @@ class SessionView(msgspec.Struct, frozen=True):
     `slowdown` times as long; 0 and 1.0: it is not. `curve` is None until it is known.
     `remaining_seconds` are those until it has done its `remaining_iterations` at its present share
     of the device, waits included; None where that is not known. It waits for the
-    `expected_wait_seconds` at most where `expected_wait_is_bound`, else for about that long.
+    `expected_wait_seconds` at most where `expected_wait_is_bound`, else for about that long. The
+    `remaining_iterations` are of a loop that has `loop_iterations`. `iteration_seconds` are those
+    since its last boundary, while it is asked to yield at the next one; else None.
     """
 
     id: str
@@ -65,6 +67,15 @@ class SessionView(msgspec.Struct, frozen=True):
     curve: Curve | None = None
     remaining_seconds: float | None = None
     expected_wait_is_bound: bool = False
+    loop_iterations: int | None = None
+    iteration_seconds: float | None = None
+
+    @property
+    def loop_done(self) -> int | None:
+        """The iterations of the present loop that are done; None where its length is not known."""
+        if self.loop_iterations is None or self.remaining_iterations is None:
+            return None
+        return max(0, self.loop_iterations - self.remaining_iterations)
 
 
 def queue_rank(view: SessionView) -> tuple[int, int]:

@@ -4,6 +4,7 @@ undone."""
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -41,12 +42,12 @@ class CellEnds:
     def watch(self) -> None:
         self._events.register("pre_execute", self._begins)
         self._events.register("post_execute", self._ended)
-        end_of_wait.lines_of = self._lines_of
+        end_of_wait.lines_of, end_of_wait.line_of = self._lines_of, self._line_of
 
     def unwatch(self) -> None:
         self._events.unregister("pre_execute", self._begins)
         self._events.unregister("post_execute", self._ended)
-        end_of_wait.lines_of = None
+        end_of_wait.lines_of = end_of_wait.line_of = None
         self._ended()
 
     def at_end(self, call: Callable[[], None]) -> None:
@@ -89,6 +90,15 @@ class CellEnds:
     def _lines_of(self, error: BaseException | None, frames: TracebackType | None) -> list[str]:
         show: Callable[..., list[str]] = self._shell.InteractiveTB.structured_traceback
         return show(type(error), error, frames)
+
+    def _line_of(self, frames: TracebackType | None) -> str:
+        """Return the innermost line of a cell, `Cell In[3], line 5: loss = model(x).sum()`; empty
+        where there is none, as in a thread."""
+        name_of = self._shell.compile.format_code_name
+        for frame in reversed(traceback.extract_tb(frames)):
+            if cell := name_of(frame.filename):
+                return f"{' '.join(cell)}, line {frame.lineno}: {frame.line}"
+        return ""
 
     def _error(self) -> BaseException | None:
         """Return the error that ended this cell."""

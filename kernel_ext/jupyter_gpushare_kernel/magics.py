@@ -21,15 +21,8 @@ from jupyter_gpushare.jobs.submission import Wanted
 from jupyter_gpushare.refusals import nearest
 from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import (
-    MAX_NAME_LENGTH,
-    Change,
-    SetPolicy,
-)
-from jupyter_gpushare.wire.snapshot import (
-    SessionView,
-    Snapshot,
-)
+from jupyter_gpushare.wire.messages import MAX_NAME_LENGTH, Change, SetPolicy
+from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
 from . import arguments, sentences
 from .arguments import Arguments
@@ -99,13 +92,15 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
         from jupyter_gpushare.tools import overview
 
         session = current()
-        mine = sentences.state(session)
         try:
             snapshot = _look()
         except GpuShareError as error:
+            mine = sentences.state(session, None)
             return show(f"{mine} There is nothing to show of others: {error}.")
         drawn = overview.tables(snapshot, session.id if session else "")
-        lines = [mine, overview.sentence(snapshot)]
+        views = (view for device in snapshot.devices for view in device.sessions)
+        view = next((one for one in views if session and one.id == session.id), None)
+        lines = [sentences.state(session, view), overview.sentence(snapshot)]
         text = "\n".join(lines) + "\n\n" + tables.as_text(drawn, _width())
         # in a notebook a bar for each device shows what the table of devices shows elsewhere
         page = "".join(map(as_page, lines)) + overview.bars_html(snapshot)

@@ -11,6 +11,7 @@ from typing import Any
 from jupyter_gpushare.client.session.memory import HeldBytes
 from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.format import duration, size
+from jupyter_gpushare.wire.snapshot import SessionView
 
 
 def begun(session: Session) -> str:
@@ -89,17 +90,19 @@ def squeezed(session: Session) -> str:
     return f"{what}; {session.memory.how_squeezed}."
 
 
-def state(session: Session | None) -> str:
+def state(session: Session | None, view: SessionView | None) -> str:
+    """The figures are those of the `view` that the broker has of the session, as in the tables
+    below; its own, where there is none."""
     if session is None:
         return "GPU sharing is off in this notebook; `%gpushare on` turns it on."
     aside = ", paused" if session.paused else ""
     shared = f"GPU sharing is on for {session.name}{aside}; {_device(session)}"
     learns = session.memory.squeeze_progress
     more = f" {learns[0].upper()}{learns[1:]}." if learns else ""
-    return f"{shared}; {totals(session)}; {session.memory.how}.{more}"
+    return f"{shared}; {totals(view or session)}; {session.memory.how}.{more}"
 
 
-def totals(session: Session) -> str:
+def totals(session: Session | SessionView) -> str:
     count = "one iteration" if session.iterations == 1 else f"{session.iterations} iterations"
     used, waited = duration(session.device_seconds), duration(session.waited_seconds)
     return f"{count}, {used} on the device, {waited} waited"

@@ -59,7 +59,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     const trans = (translator ?? nullTranslator).load('jupyter_gpushare');
     const { serverSettings } = app.serviceManager;
     const model = new GpuShareModel(() => openSocket(serverSettings));
-    const front = new FrontNotebook(model, app);
+    const front = new FrontNotebook(model, app, trans);
     const send = sendTo(serverSettings);
     const actions = new RestActions(send);
 

@@ -47,6 +47,8 @@ export function session(changes: Partial<ISessionView> = {}): ISessionView {
     curve: null,
     remaining_seconds: null,
     expected_wait_is_bound: false,
+    loop_iterations: null,
+    iteration_seconds: null,
     ...changes
   };
 }

@@ -13,14 +13,18 @@ from prometheus_client import REGISTRY
 from traitlets import Bool, Enum, Float, Int, TraitType, Unicode
 from traitlets.config import LoggingConfigurable
 
-from jupyter_gpushare.settings import PREFIX, Settings, as_environment, load, socket_path
+from jupyter_gpushare.settings import (
+    PREFIX,
+    Settings,
+    as_environment,
+    descriptions,
+    load,
+    socket_path,
+)
 from jupyter_gpushare.tools import usage_report
 from jupyter_gpushare.wire import credentials
 from jupyter_gpushare.wire.client import Client, Proof
-from jupyter_gpushare.wire.messages import (
-    Account,
-    Accounts,
-)
+from jupyter_gpushare.wire.messages import Account, Accounts
 from jupyter_gpushare.wire.snapshot import Snapshot
 
 from . import tickets
@@ -43,8 +47,9 @@ TRAITS: dict[str, type[TraitType[Any, Any]]] = {
 def _traits() -> Iterator[tuple[str, TraitType[Any, Any]]]:
     """Declare a trait for each row of the settings table; None leaves it to the environment."""
     schema = msgspec.json.schema_components([Settings])[1]["Settings"]
+    sentences = descriptions()
     for name, row in schema["properties"].items():
-        text = f"{row['description']} (default: {row['default']!r}, or ${PREFIX}{name.upper()})"
+        text = f"{sentences[name]} (default: {row['default']!r}, or ${PREFIX}{name.upper()})"
         yield name, _trait(row, default_value=None, allow_none=True, help=text).tag(config=True)
 
 

@@ -16,10 +16,7 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.tools.overview import aged
 from jupyter_gpushare.wire import credentials
 from jupyter_gpushare.wire.client import Client, Proof
-from jupyter_gpushare.wire.messages import (
-    Error,
-    Welcome,
-)
+from jupyter_gpushare.wire.messages import Error, Welcome
 from jupyter_gpushare.wire.snapshot import Snapshot
 
 State: TypeAlias = Snapshot | Error

@@ -21,12 +21,7 @@ from jupyter_gpushare.broker.validation import ID
 from jupyter_gpushare.errors import ConnectionLost, GpuShareError, InvalidValue
 from jupyter_gpushare.tools import usage_report
 from jupyter_gpushare.wire.jobs import Submit
-from jupyter_gpushare.wire.messages import (
-    Change,
-    ClassMode,
-    SetPolicy,
-    Welcome,
-)
+from jupyter_gpushare.wire.messages import Change, ClassMode, SetPolicy, Welcome
 from jupyter_gpushare.wire.snapshot import Snapshot
 
 from .events.attendance import SessionOnDevice, sessions

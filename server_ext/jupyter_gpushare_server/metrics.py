@@ -11,11 +11,7 @@ from prometheus_client.registry import Collector
 
 from jupyter_gpushare.wire.jobs import OVER, ClusterView, NodeView
 from jupyter_gpushare.wire.jobs import State as JobState
-from jupyter_gpushare.wire.snapshot import (
-    DeviceView,
-    SessionView,
-    Snapshot,
-)
+from jupyter_gpushare.wire.snapshot import DeviceView, SessionView, Snapshot
 from jupyter_gpushare.wire.snapshot import State as SessionState
 
 from .events.attendance import EMPTY, Attendance

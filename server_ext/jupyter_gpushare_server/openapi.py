@@ -9,14 +9,8 @@ from typing import Any
 from msgspec import json, yaml
 
 from jupyter_gpushare.wire.jobs import ClusterView, JobView, Submit
-from jupyter_gpushare.wire.messages import (
-    Accounts,
-    Error,
-)
-from jupyter_gpushare.wire.snapshot import (
-    ClassView,
-    Snapshot,
-)
+from jupyter_gpushare.wire.messages import Accounts, Error
+from jupyter_gpushare.wire.snapshot import ClassView, Snapshot
 
 from .events.attendance import SessionOnDevice
 from .messages import (

@@ -115,7 +115,16 @@ def test_lanes_prevent_the_deadlock_of_taking_memory_step_by_step(salus: ModuleT
 def test_all_inference_sessions_are_admitted_to_one_device(salus: ModuleType) -> None:
     admitted, promised = salus.inference()
     assert admitted == 42
-    assert promised <= 16 * 10**9
+    assert promised == pytest.approx(14.0 * 2**30, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("job", "lanes_expected"), [("vae_64", 574), ("superres_128", 14), ("resnet50_50", 2)]
+)
+def test_hyper_parameter_packing_gives_exactly_this_number_of_lanes(
+    salus: ModuleType, job: str, lanes_expected: int
+) -> None:
+    assert salus.lanes_of(job) == lanes_expected
 
 
 @pytest.mark.system

@@ -37,6 +37,12 @@ def test_the_reference_is_what_make_reference_writes() -> None:
     expect_none(f"docs/reference/{name}.md" for name in there if there[name] != written[name])
 
 
+def test_the_stubs_are_what_make_reference_writes() -> None:
+    written = runpy.run_path(str(DOCS / "stubs.py"))["stubs"]()
+    folder = ROOT / "jupyter_gpushare"
+    expect_none(name for name in written if (folder / f"{name}.pyi").read_text() != written[name])
+
+
 # --- links ----------------------------------------------------------------------------------------
 
 

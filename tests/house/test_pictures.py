@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from jupyter_gpushare._core import Demand, SessionSpec
-from jupyter_gpushare._core_testing import Scheduler
+from jupyter_gpushare._core import Demand, Host, SessionSpec
 from jupyter_gpushare.client.notebook.waiting_line import sentence
 from jupyter_gpushare.format import LABELS, duration, size
 from jupyter_gpushare.reasons import Reason
 from jupyter_gpushare.tables import MEMORY, STATES, as_html, as_text
-from jupyter_gpushare.tools import overview
+from jupyter_gpushare.tools import jobs_table, overview
+from jupyter_gpushare.tools.screen import Screen
 from jupyter_gpushare.wire import snapshot as s
 from jupyter_gpushare.wire.messages import Wait
 
@@ -49,8 +49,11 @@ def test_sizes_have_one_to_four_digits_in_sentences_and_refusals() -> None:
     for count, words in json.loads(SIZES.read_text()):
         assert size(count) == words
         with pytest.raises(OverflowError) as refusal:
-            Scheduler(1).open(0.0, "a", SessionSpec("u", demand=Demand(count, 2)))
-        assert str(refusal.value).startswith(f"needs {words} ({count} bytes) persistent")
+            Host([("d", 1)]).open(0.0, "a", ["d"], SessionSpec("u", demand=Demand(count, 2)))
+        parts = f"(model and data {words}, working memory 2 B); the device has 1 B"
+        assert str(refusal.value).endswith(parts)
+    with pytest.raises(OverflowError, match=r"needs 1073741826 bytes .* has 1073741824 bytes"):
+        Host([("d", GIB)]).open(0.0, "a", ["d"], SessionSpec("u", demand=Demand(GIB, 2)))
 
 
 def test_durations_are_written_as_people_say_them() -> None:
@@ -98,6 +101,9 @@ def test_a_waiting_notebook_is_shown_with_position_time_and_reason() -> None:
     assert "a.ipynb runs" in text
     said = text_of(snapshot_of(replace(IDLE, busy=True, reason="needs no turn")), 160)
     assert re.search(r"a\.ipynb .* busy .* needs no turn", said)
+    long = replace(IDLE, state="running", reason="lets others run", iteration_seconds=28.0)
+    said = text_of(overview.aged(snapshot_of(long), 2.0), 160)
+    assert "in an iteration for 30 s; lets others run" in said
 
 
 def test_empty_columns_are_left_out() -> None:
@@ -152,11 +158,6 @@ def test_a_name_cannot_put_markup_into_a_page() -> None:
     assert "&lt;script&gt;" in page
 
 
-def test_one_s_own_notebook_is_marked() -> None:
-    tables = overview.tables(snapshot_of(IDLE, WAITING), "w")
-    assert "→ w.ipynb" in as_text(tables)
-
-
 def test_a_picture_ages_until_the_expected_wait_has_run_out_and_is_unknown() -> None:
     shown = snapshot_of(IDLE, WAITING)
     for seconds, expected in ((50, 10.0), (59, 1.0), (61, None)):
@@ -170,8 +171,52 @@ def test_a_picture_ages_until_the_expected_wait_has_run_out_and_is_unknown() -> 
     assert [view.expected_wait_seconds for view in device.sessions] == [None, None]
 
 
+def test_a_full_screen_has_the_same_columns_in_each_state_and_counts_what_it_does_not_show() -> (
+    None
+):
+    queue = [replace(WAITING, id=f"i{n}", name=f"{n:02}.ipynb", position=n + 1) for n in range(25)]
+    idle = [replace(IDLE, id=view.id, name=view.name) for view in queue]
+    titles = set()
+    for views in (queue, idle):
+        lines = [text.plain for text in Screen("", snapshot_of(*views), 99).texts(80, 24)]
+        assert len(lines) == 24
+        assert max(map(len, lines)) <= 80
+        assert "24.ipynb" in lines[-3]  # the last one is chosen
+        assert lines[-1].startswith("and 5 more; ")
+        titles.add(lines[1])
+    assert len(titles) == 1
+    chosen = [*Screen("", snapshot_of(*queue), 99).texts(80, 24)][-2]
+    assert chosen.plain == "24.ipynb: a.ipynb runs"
+
+
+def test_notebooks_that_take_turns_are_said_to_and_stand_still() -> None:
+    taking = [
+        replace(IDLE, id="b", name="b.ipynb", state="running", busy=True),
+        replace(WAITING, id="a", name="a.ipynb", position=1),
+        replace(WAITING, id="c", name="c.ipynb", position=2),
+    ]
+    turns = [
+        s.TurnView(id, 1, began, began - 0.5 or None, 0.5)
+        for began, id in ((5.0, "a"), (4.5, "b"), (1.0, "a"), (0.5, "b"))
+    ]
+    (device,) = snapshot_of(*taking).devices
+    rows = overview.rows(replace(device, turns=turns))
+    assert [(row.view.name, row.state) for row in rows] == [
+        ("a.ipynb", "takes turns"),
+        ("b.ipynb", "takes turns"),
+        ("c.ipynb", "waiting"),
+    ]
+    assert {(row.waited, row.expected, row.why) for row in rows[:2]} == {("", "", "")}
+
+
+def test_of_a_failed_job_the_error_is_told_and_not_the_head_of_its_traceback() -> None:
+    sentence = "it exited with status 1: Traceback (most recent call last):\n  line\nNameError: x\n"
+    assert jobs_table.in_a_line(sentence) == "it exited with status 1: NameError: x"
+
+
 def test_iterations_have_the_time_that_they_will_still_take() -> None:
     declares = replace(IDLE, busy=True, remaining_iterations=64, remaining_seconds=370.0)
+    declares = replace(declares, loop_iterations=72)
     assert "8 of 72, ≈ 6 min 10 s" in text_of(snapshot_of(declares))
     later = overview.aged(snapshot_of(declares), 310.0)
     assert "8 of 72, ≈ 60 s" in text_of(later)

@@ -52,12 +52,13 @@ LAYERS = {
     "format": set(),
     "reasons": {"format"},
     "tables": {"format"},
+    "database": set(),
     "wire": BASE,
     "devices": BASE | {"wire"},
     "client": BASE | {"wire", "devices"},
     "jobs": BASE | {"wire", "devices", "client"},
-    "broker": BASE | {"wire", "devices"},
-    "cluster": BASE | {"wire", "devices"},
+    "broker": BASE | {"wire", "devices", "database"},
+    "cluster": BASE | {"wire", "devices", "database"},
     "simulator": BASE | {"tables", "wire"},
     "tools": BASE
     | {*("tables", "wire", "devices", "client", "jobs", "broker", "cluster", "simulator")},
@@ -97,7 +98,8 @@ IN_ORDER = {
     ),
     CLUSTER: (
         *("launch", "hands", "engines", "jobs", "journal", "looks", "queues", "records"),
-        *("troubles", "acts", "service", "loop", "views", "server", "program", "__main__"),
+        *("troubles", "acts", "pruning", "service", "loop", "views", "server", "program"),
+        "__main__",
     ),
 }
 
@@ -272,7 +274,7 @@ def test_the_service_of_a_cluster_knows_the_seam_of_engines_alone() -> None:
 
 def test_what_a_cluster_decides_by_writes_nothing() -> None:
     """The journal, and the acts at an engine, are of the service alone."""
-    never = {".journal", ".records", ".acts", ".service", "sqlite3", "subprocess"}
+    never = {".journal", ".records", ".acts", ".service", "..database", "sqlite3", "subprocess"}
     rooms = ("looks", "queues", "jobs.py", "launch/facts.py")
     found = (each for room in rooms for each in imports_in(CLUSTER / room))
     expect_none(each for each in found if each.name.removeprefix(".") in never)

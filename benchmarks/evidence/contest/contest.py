@@ -1,8 +1,9 @@
 """Notebooks that share this machine, as real processes, with one limit on their joint memory.
 
 It prints a JSON line for each run: each way of `ways.py`, for 2, 4 and 8 notebooks that
-fit together and that do not. It forks the notebooks from a process that has imported PyTorch, and
-computed nothing.
+fit together and that do not. More pairs follow of the two ways that the promises compare, where
+all fit, since single pairs differ by a fifth. It forks the notebooks from a process that has
+imported PyTorch, and computed nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import statistics
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from multiprocessing import connection, get_context
 from typing import Any, NamedTuple
 
@@ -21,10 +23,11 @@ from lanes.memory import lane_bytes
 
 from evidence.contest.limit import Limit
 from evidence.contest.notebooks import Diary, Notebook, work
-from evidence.contest.ways import STOCK, WAYS, Beside, Way
+from evidence.contest.ways import COMPARED, STOCK, WAYS, Beside, Way
 
 COUNTS = (2, 4, 8)
 ROUNDS = 2
+PAIRS = 7  # after them
 ITERATIONS = 96  # of all trainings of a run
 LENGTHS = (1.7, 0.5, 1.2, 0.6)  # of the trainings, over their mean; in turn
 # of a training; the pause between its cells is the time of this number of iterations
@@ -144,23 +147,25 @@ def short_cells(iteration: float) -> Notebook:
     return Notebook(SHORT, SHORT_PICTURES, cells, gap=GAP * iteration)
 
 
-def a_round(number: int) -> Iterator[Run]:
+def a_round(number: int, ways: Sequence[Way], limits: Mapping[bool, float]) -> Iterator[Run]:
     iteration, peak = alone(PICTURES)
     _, peak_of_short = alone(SHORT_PICTURES)
+    first = number % len(ways)
     for count in COUNTS:
         # in every other round the notebooks come in the reverse order
         order = to_train(count, iteration)[:: -1 if number % 2 else 1]
-        for fits, part in LIMITS.items():
+        for fits, part in limits.items():
             limit = int(part * (count * peak + peak_of_short))
-            for way in WAYS[number:] + WAYS[:number]:
+            for way in (*ways[first:], *ways[:first]):
                 yield run(way, [*order, short_cells(iteration)], limit, iteration, fits)
 
 
 def main() -> None:
     print(json.dumps(os.getloadavg()[0]), flush=True)
-    for number in range(ROUNDS):
-        for done in a_round(number):
-            print(json.dumps(done), flush=True)
+    rounds = (a_round(number, WAYS, LIMITS) for number in range(ROUNDS))
+    pairs = (a_round(number, COMPARED, {True: LIMITS[True]}) for number in range(PAIRS))
+    for done in chain(*rounds, *pairs):
+        print(json.dumps(done), flush=True)
 
 
 if __name__ == "__main__":

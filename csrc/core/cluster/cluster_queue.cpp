@@ -81,6 +81,10 @@ void check(const GangProgress& progress, std::size_t hosts) {
           "times of '" + gang.id + "' must be finite seconds and not negative");
 }
 
+void check_least(Seconds least) {
+  require(is_amount(least), "the least of a turn must be finite seconds and not negative");
+}
+
 void check(const GangRules& rules, std::string_view policy) {
   require(std::ranges::is_sorted(rules.thresholds, std::less_equal{}) &&
               std::ranges::all_of(rules.thresholds, [](Service s) { return s > 0; }),
@@ -89,7 +93,7 @@ void check(const GangRules& rules, std::string_view policy) {
   require(is_amount(rules.tick), "the tick must be finite seconds and not negative");
   require(is_amount(rules.start), "starting must take finite seconds, and not below 0");
   require(is_amount(rules.resume), "resuming must take finite seconds, and not below 0");
-  require(is_amount(rules.least), "the least of a turn must be finite seconds and not negative");
+  check_least(rules.least);
   require(std::isfinite(rules.quantum) && rules.quantum > 0,
           "the quantum must be finite device-seconds above 0");
   require(std::ranges::all_of(rules.known, [](Service s) { return s > 0; }),
@@ -129,13 +133,13 @@ GangRules GangRules::in_parts(int parts) const {
 
 ClusterQueue::ClusterQueue(DeviceCounts hosts, std::string_view policy, GangRules rules)
     : devices_(std::move(hosts)), policy_(policy_of(policy)), rules_(std::move(rules)) {
-  gpushare::check(rules_, policy);
+  check(rules_, policy);
 }
 
 // --- events --------------------------------------------------------------------------------------
 
 void ClusterQueue::request(Seconds now, const Gang& gang) {
-  check(gang);
+  check(gang, devices_);
   advance(now);
   const auto [known, is_new] = numbers_.try_emplace(gang.id, last_number_ + 1);
   GangProgress& progress = gangs_[known->second];
@@ -184,8 +188,13 @@ void ClusterQueue::moved(Seconds now, const std::string& id, const DeviceCounts&
   devices_.take(gang.holds = holds);
 }
 
+void ClusterQueue::set_least(Seconds least) {
+  check_least(least);
+  rules_.least = least;
+}
+
 void ClusterQueue::restore(Seconds now, const GangProgress& progress) {
-  gpushare::check(progress, devices_.hosts().size());
+  check(progress, devices_.hosts().size());
   require(!contains(progress.gang.id), "'" + progress.gang.id + "' is there already");
   advance(now);
   const Number number = numbers_[progress.gang.id] = ++last_number_;
@@ -214,8 +223,6 @@ void ClusterQueue::close(Seconds now, const std::string& id) {
   gangs_.erase(number_of(id));
   numbers_.erase(id);
 }
-
-void ClusterQueue::check(const Gang& gang) const { gpushare::check(gang, devices_); }
 
 ClusterQueue::Number ClusterQueue::number_of(const std::string& id) const {
   const auto number = numbers_.find(id);
@@ -265,6 +272,7 @@ Seconds ClusterQueue::next_of(const GangProgress& gang) const {
 void ClusterQueue::advance(Seconds now) {
   now = std::max(now, now_);
   const Seconds passed = now - std::exchange(now_, now);
+  if (passed == 0) return;  // many events have one time
   for (const Number each : present_) {
     GangProgress& gang = gangs_.at(each);
     if (gang.wants) {

@@ -133,6 +133,9 @@ class ClusterQueue {
   // The program that started the gang gave it these devices, as many as it was granted. Raises
   // std::invalid_argument.
   void moved(Seconds now, const std::string& id, const DeviceCounts& holds);
+  // A turn computes for this time from now on before the gang is asked to yield. Raises
+  // std::invalid_argument.
+  void set_least(Seconds least);
   // The gang is as it was in a queue before this one, whose progress() this is; all gangs of that
   // queue are restored before any of them has an event. One whose hosts are not back yet waits for
   // them, or is asked to yield. Raises std::invalid_argument.
@@ -147,7 +150,6 @@ class ClusterQueue {
   Seconds next_event() const;
   void advance(Seconds now);
 
-  void check(const Gang& gang) const;
   const GangRules& rules() const { return rules_; }
   bool contains(const std::string& id) const { return numbers_.contains(id); }
   // Raises UnknownSession.

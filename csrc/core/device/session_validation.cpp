@@ -1,6 +1,8 @@
 #include "core/device/session_validation.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -11,8 +13,18 @@
 namespace gpushare {
 namespace {
 
-std::string exact(Bytes bytes) {
-  return bytes_in_words(bytes) + " (" + std::to_string(bytes) + " bytes)";
+constexpr Bytes kMostBytes = std::numeric_limits<Bytes>::max();
+
+std::string exact(Bytes bytes) { return std::to_string(bytes) + " bytes"; }
+
+// In the words of format.py. Two amounts that read the same are told exactly.
+std::string too_large(Bytes persistent, Bytes ephemeral, Bytes capacity, const char* squeezed) {
+  const Bytes needs = persistent + std::min(ephemeral, kMostBytes - persistent);
+  const bool are_close = bytes_in_words(needs) == bytes_in_words(capacity);
+  const auto in_words = are_close ? exact : bytes_in_words;
+  return "needs " + in_words(needs) + " (model and data " + bytes_in_words(persistent) +
+         ", working memory " + bytes_in_words(ephemeral) + squeezed + "); the device has " +
+         in_words(capacity);
 }
 
 }  // namespace
@@ -24,9 +36,7 @@ void check_demand(const Demand& demand, const LaneAllocator& lanes) {
   const Bytes floor = demand.options.empty() ? demand.ephemeral : floor_of(demand);
   if (lanes.fits_empty({demand.persistent, floor})) return;
   const char* squeezed = floor < demand.ephemeral ? ", squeezed as far as it can be" : "";
-  throw std::overflow_error("needs " + exact(demand.persistent) + " persistent and " +
-                            exact(floor) + " ephemeral" + squeezed + "; the device has " +
-                            exact(lanes.capacity()));
+  throw std::overflow_error(too_large(demand.persistent, floor, lanes.capacity(), squeezed));
 }
 
 void check_spec(const SessionSpec& spec, const LaneAllocator& lanes) {

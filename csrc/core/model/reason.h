@@ -14,6 +14,7 @@ namespace gpushare {
 enum class Code {
   idle,
   needs_no_turn,  // a cell runs
+  did_not_fit,    // the last cell that asked for a turn; set where sessions are refused
   paused,
 
   // A rule throttles it: by what it says of `who`, a group or a user; then whom people may ask.

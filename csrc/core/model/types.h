@@ -163,6 +163,8 @@ struct SessionState {
   bool busy = true;
   Bytes squeezed = 0;     // of an iteration; 0: it is not squeezed
   double slowdown = 1.0;  // for that
+  // Since the last known boundary, while it is asked to yield at the next one.
+  std::optional<Seconds> in_iteration;
 };
 
 struct LaneState {

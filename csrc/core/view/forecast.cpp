@@ -9,6 +9,7 @@ constexpr std::size_t kMostWork = 60'000;
 constexpr Seconds kKeptForEach = 5e-6;  // so forecasts take about a fiftieth of the time
 constexpr Seconds kCheap = 0.02;        // a forecast that is kept for less is made at each event
 constexpr Seconds kForeseen = 10;       // before that, few sessions come that would be served first
+constexpr Seconds kFarthest = 86'400;   // beyond it, a declaration says nothing: cells end before
 
 // Whether cells of the user's other notebooks may go first because they declare less remaining
 // work.
@@ -28,7 +29,8 @@ std::optional<Forecast::Expected> Forecast::wait(const DeviceState& state, const
   const auto begin = begins_.find(session.number);
   if (begin == begins_.end() || begin->second.turn != session.request->number) return std::nullopt;
   const Seconds wait = begin->second.at - now;
-  if (wait < 0 || (wait > kForeseen && may_be_passed(state, session))) return std::nullopt;
+  if (wait < 0 || wait > kFarthest || (wait > kForeseen && may_be_passed(state, session)))
+    return std::nullopt;
   return Expected{wait, begin->second.is_bound};
 }
 

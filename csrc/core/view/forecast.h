@@ -3,7 +3,7 @@
 // A wait is absent where a turn with an unknown end comes first. Where several lanes run, others
 // may follow in their lanes meanwhile; but soon after that turn should end it is unknown which
 // session follows it. A wait is absent too during a probe, since the number of lanes after it is
-// unknown.
+// unknown; and one above a day, which a loop of a billion declared iterations would give.
 //
 // A wait is a bound where a cell that has not declared its iterations may end before: others begin
 // sooner then.

@@ -107,6 +107,7 @@ SessionState Snapshot::session(const RunQueueEntry& of) const {
   state.priority = session.priority;
   state.paged_out_bytes = session.memory.paged_out_bytes();
   state.busy = session.busy;
+  if (session.turn && session.turn->asked) state.in_iteration = now_ - session.turn->boundary;
   if (const auto has = squeezed(state_, session)) {
     state.squeezed = has->bytes;
     state.slowdown = has->slowdown;

@@ -5,17 +5,14 @@ Everything here blocks, and belongs to one thread at a time.
 
 from __future__ import annotations
 
-import os
-import sqlite3
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from ...database import opened, transaction
 from ...wire.messages import AccountRow
 
 HOUR_SECONDS = 3600
-BUSY_SECONDS = 0.5  # for which a writer waits for another, before it is tried again later
-# Entry n migrates schema n to n + 1; PRAGMA user_version is the number of those done.
 MIGRATIONS = (
     """
     CREATE TABLE used (
@@ -100,34 +97,23 @@ class UsageDatabase:
     """Owns the database in the file at `path`, or in memory. Raises OSError or sqlite3.Error."""
 
     def __init__(self, path: Path | None) -> None:
-        if path is not None:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        self._database = sqlite3.connect(
-            path or ":memory:",
-            timeout=BUSY_SECONDS,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        try:
-            self._prepare()
-        except BaseException:
-            self._database.close()
-            raise
+        # Readers do not block the writer; a power cut may cost some seconds.
+        pragmas = ("journal_mode = WAL", "synchronous = NORMAL")
+        self._database = opened(path, MIGRATIONS, *pragmas)
 
     def close(self) -> None:
         self._database.close()
 
     def add(self, uses: Mapping[Key, DeviceUse], sessions: Mapping[str, Counted]) -> None:
         """Add these uses in one transaction, and replace `sessions`, by id, with Unix times."""
-        with self._transaction():
+        with transaction(self._database):
             self._database.executemany(ADD_USE, ((*key, *use) for key, use in uses.items()))
             rows = ((name, *counted) for name, counted in sessions.items())
             self._database.executemany(SET_SESSION, rows)
 
     def forget(self, hours_before: float, sessions_before: float) -> None:
         """Delete what is older than these Unix times."""
-        with self._transaction():
+        with transaction(self._database):
             self._database.execute("DELETE FROM used WHERE hour < ?", (hours_before,))
             self._database.execute("DELETE FROM sessions WHERE seen < ?", (sessions_before,))
 
@@ -155,33 +141,6 @@ class UsageDatabase:
         )
         given = (start, end, scope.everything, scope.user, *groups)
         return [AccountRow(*row) for row in self._database.execute(query, given)]
-
-    def _prepare(self) -> None:
-        self._database.execute("PRAGMA journal_mode = WAL")  # readers do not block the writer
-        self._database.execute("PRAGMA synchronous = NORMAL")  # a power cut may cost some seconds
-        (version,) = self._database.execute("PRAGMA user_version").fetchone()
-        if version > len(MIGRATIONS):
-            raise sqlite3.DatabaseError(f"it is of a newer version, with schema {version}")
-        for number in range(version, len(MIGRATIONS)):
-            done = f"PRAGMA user_version = {number + 1}"
-            self._database.executescript(f"BEGIN; {MIGRATIONS[number]} {done}; COMMIT;")
-        self._database.execute("SELECT count(*) FROM sessions").fetchone()
-
-    def _transaction(self) -> _Transaction:
-        return _Transaction(self._database)
-
-
-class _Transaction:
-    """A transaction for a `with` block; that of the connection itself would not begin one."""
-
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
-
-    def __enter__(self) -> None:
-        self._database.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: object, *exception: object) -> None:
-        self._database.execute("COMMIT" if kind is None else "ROLLBACK")
 
 
 def _columns(prefix: str) -> Iterable[str]:

@@ -6,11 +6,7 @@ from concurrent.futures import Future
 
 from ...errors import GpuShareError, LimitExceeded, cause
 from ...wire import messages
-from ...wire.messages import (
-    Account,
-    AccountRow,
-    Error,
-)
+from ...wire.messages import Account, AccountRow, Error
 from ..access.permissions import Person
 from ..peer import Peer
 from .accounts import AccountBook

@@ -11,10 +11,7 @@ from typing import NamedTuple
 
 from ... import _core
 from ...format import duration
-from ...wire.snapshot import (
-    ACTIVE,
-    Intervention,
-)
+from ...wire.snapshot import ACTIVE, Intervention
 from ..sessions import Sessions
 from .rulebook import Idle, Overdue, Rulebook
 

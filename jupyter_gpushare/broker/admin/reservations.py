@@ -12,10 +12,7 @@ from typing import NamedTuple
 from ... import _core
 from ...errors import InvalidValue
 from ...wire.messages import MAX_WEIGHT, ClassMode
-from ...wire.snapshot import (
-    ClassView,
-    ReservationView,
-)
+from ...wire.snapshot import ClassView, ReservationView
 from .rulebook import Reservation, Rulebook, Zone
 
 LONGEST_CLASS_SECONDS = 86400.0

@@ -8,16 +8,8 @@ from typing import NamedTuple
 
 from ... import _core
 from ...errors import InvalidValue
-from ...wire.messages import (
-    ClassMode,
-    Demand,
-)
-from ...wire.snapshot import (
-    ACTIVE,
-    ClassView,
-    GroupView,
-    ReservationView,
-)
+from ...wire.messages import ClassMode, Demand
+from ...wire.snapshot import ACTIVE, ClassView, GroupView, ReservationView
 from ..access.permissions import Permission, Person, Resource
 from ..peer import Peer
 from ..sessions import SessionRecord, Sessions

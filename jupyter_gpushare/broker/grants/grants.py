@@ -11,15 +11,7 @@ from ... import _core
 from ...devices import Device
 from ...wire import chunks
 from ...wire.handoff_slot import write_handoff_token
-from ...wire.messages import (
-    ALONE,
-    Grant,
-    PageIn,
-    PageOut,
-    Successor,
-    Trim,
-    Yield,
-)
+from ...wire.messages import ALONE, Grant, PageIn, PageOut, Successor, Trim, Yield
 from ..accounting.accounts import AccountBook
 from ..peer import Peer
 from ..sessions import SessionRecord, Sessions

@@ -13,10 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ...wire.snapshot import (
-    TurnView,
-    UserView,
-)
+from ...wire.snapshot import TurnView, UserView
 
 TURNS_SECONDS = 60.0
 MAX_TURNS = 240

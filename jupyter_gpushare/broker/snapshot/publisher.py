@@ -9,7 +9,7 @@ from ... import _core
 from ...reasons import to_wire
 from ...wire import framing
 from ...wire.messages import Wait
-from ...wire.snapshot import Snapshot
+from ...wire.snapshot import ACTIVE, Snapshot
 from ..access.permissions import Person
 from ..admin.rules import RuleEngine
 from ..peer import Peer
@@ -77,16 +77,22 @@ class Publisher:
         """Tell the sessions that wait for a device why they wait, and for which session."""
         holders = {lane.id: lane.holder for lane in device_snapshot.lanes if lane.holder}
         first = next(iter(holders.values()), None)
+        others = sum(state.state in ACTIVE for state in device_snapshot.sessions) - 1
         for state in device_snapshot.sessions:
             record = self._sessions[state.id]
             if record.device != device:  # a gang, which is told once, on its first device
                 continue
             if state.waiting is not None and state.waiting >= FIRST_WAIT_SECONDS:
                 holder = None if record.gang else holders.get(state.lane or 0, first)
-                self._tell(record, state, holder, now)
+                self._tell(record, state, holder, others, now)
 
     def _tell(
-        self, record: SessionRecord, state: _core.SessionState, holder: str | None, now: float
+        self,
+        record: SessionRecord,
+        state: _core.SessionState,
+        holder: str | None,
+        others: int,
+        now: float,
     ) -> None:
         if not (peer := record.peer).is_behind():
             name = self._visibility.namer_for(peer)
@@ -99,6 +105,7 @@ class Publisher:
                     holder=None if holder is None else name(holder),
                     expected_seconds=state.expected_wait,
                     expected_is_bound=state.is_bound,
+                    others=others if state.state in ACTIVE else 0,
                     why=list(map(to_wire, state.why)),
                     names={one.other: name(one.other) for one in state.why if one.other},
                     remaining_seconds=views.remaining_seconds(state, record, now),

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from ... import _core
-from ...reasons import to_wire, without_cause
-from ...wire.messages import (
-    MAX_NAME_LENGTH,
-    Demand,
-    Open,
-)
+from ...reasons import Reason, to_wire, without_cause
+from ...wire.messages import MAX_NAME_LENGTH, Demand, Open
 from ...wire.snapshot import (
     DeviceView,
     LaneView,
@@ -132,12 +128,22 @@ def session_view(
         idle_seconds=idle.idle_seconds(state.id, now),
         idle_step=idle.idle_step(state.id),
         gang=list(record.gang),
-        why=[without_cause(to_wire(reason)) for reason in state.why],
+        why=_why(state, record),
         squeezed_bytes=state.squeezed,
         slowdown=state.slowdown,
         curve=record.curve,
         remaining_seconds=remaining_seconds(state, record, now),
+        loop_iterations=record.loop_iterations,
+        iteration_seconds=state.in_iteration,
     )
+
+
+def _why(state: _core.SessionState, record: SessionRecord) -> list[Reason]:
+    """An idle notebook that was refused did not run its last cell to the end."""
+    why = [without_cause(to_wire(reason)) for reason in state.why]
+    if not record.is_refused:
+        return why
+    return [Reason("did_not_fit") if one.code == "idle" else one for one in why]
 
 
 def remaining_seconds(state: _core.SessionState, record: SessionRecord, now: float) -> float | None:

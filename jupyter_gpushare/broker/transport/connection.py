@@ -17,11 +17,7 @@ from ...errors import GpuShareError, LimitExceeded, ProtocolError
 from ...wire import framing
 from ...wire.framing import ToBroker
 from ...wire.launch import other_end
-from ...wire.messages import (
-    Error,
-    Hello,
-    Message,
-)
+from ...wire.messages import Error, Hello, Message
 from ..access.identity import Identity
 from ..peer import Peer
 from ..snapshot.views import printable

@@ -79,12 +79,13 @@ class Checkpoint:
     def _join(self, store: Store) -> None:
         from ..torch.checkpoints.agreement import Agreement
         from ..torch.checkpoints.gang import Gang
+        from ..torch.checkpoints.skew import skew_of
 
         self._gang = Gang()
         self._resume(store)
         bear()
         if self._gang.leads:
-            store.announce()
+            store.announce(skew_of(self._kept.values()))
         self._agreement = Agreement(store, self._gang, self._every, self._place.iteration)
 
     def _resume(self, store: Store) -> None:

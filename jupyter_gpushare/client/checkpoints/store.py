@@ -16,7 +16,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,11 +49,11 @@ class Store:
         self._asked = Path(environment["GPUSHARE_YIELD"])
         self._resume = environment.get("GPUSHARE_RESUME", "")
 
-    def announce(self) -> None:
-        """Say that this job saves when it is asked to yield, and goes on from there. Raises
-        SystemExit with FENCED in a generation that was given up."""
-        with _fenced():
-            (self._directory / KEEPS).touch()
+    def announce(self, skew: float = 0.0) -> None:
+        """Say that this job saves when it is asked to yield, and goes on from there. `skew` is the
+        size of its largest tensor, as a part of its model; 0: not known. Raises SystemExit with
+        FENCED in a generation that was given up."""
+        self._write(KEEPS, {"skew": round(skew, 2)})
 
     def is_asked(self) -> bool:
         """Whether this generation is to yield."""
@@ -111,11 +111,15 @@ class Store:
 
     def tell(self, iteration: int, computed: float, of: int) -> None:
         """Say how far this generation is: seconds computed, and iterations of those in all (0:
-        unknown). The service reads it, and people see it."""
-        part = self._directory / f".progress.{os.getpid()}"
+        unknown). The service reads it, and people see it. On a full disk it is told later."""
+        with suppress(OSError):
+            self._write("progress.json", {"iteration": iteration, "computed": computed, "of": of})
+
+    def _write(self, name: str, data: Mapping[str, float]) -> None:
+        part = self._directory / f".{name}.{os.getpid()}"
         with _fenced():
-            part.write_text(json.dumps({"iteration": iteration, "computed": computed, "of": of}))
-            part.rename(self._directory / "progress.json")
+            part.write_text(json.dumps(data))
+            part.rename(self._directory / name)
 
 
 @contextmanager
@@ -206,8 +210,9 @@ def leave(iteration: int) -> None:
 
 
 def say(sentence: str) -> None:
-    """Write to the log of the job."""
-    print(f"gpushare: {sentence}", file=sys.stderr, flush=True)
+    """Write to the log of the job, which may be on a full disk."""
+    with suppress(OSError):
+        print(f"gpushare: {sentence}", file=sys.stderr, flush=True)
 
 
 def _sync(path: Path) -> None:

@@ -54,6 +54,7 @@ class Registration:
         waiting = turn.waiting and not turn.holding
         waits = waiting or residency.returning
         lasted = usage.lasted()
+        left, loop = usage.progress() or (None, None)
         return Open(
             id=owner.id,
             name=owner.name,
@@ -63,7 +64,8 @@ class Registration:
             weight=owner.weight,
             priority=owner.priority,
             demand=usage.demand(turn.holding) if usage.iterations else Demand(),
-            remaining_iterations=usage.remaining(),
+            remaining_iterations=left,
+            loop_iterations=loop,
             turn=turn.number,
             holding=turn.holding,
             waiting=waiting,

@@ -26,7 +26,14 @@ from collections.abc import Callable
 from typing import Any
 
 from ..._core import IdleTurn
-from ...errors import BrokerUnavailable, Cancelled, ConnectionLost, ProtocolError
+from ...errors import (
+    BrokerUnavailable,
+    Cancelled,
+    ConnectionLost,
+    DoesNotFit,
+    OverQuota,
+    ProtocolError,
+)
 from ...settings import Settings, load, socket_path
 from ...wire.client import ANSWER_SECONDS
 from ...wire.handoff_slot import HandoffSlot
@@ -96,7 +103,8 @@ class Session:
         self.squeeze = options.squeezing(squeeze)
         self.memory: Memory = WholeProcess()
         self.on_wait: Callable[[Wait], None] = lambda wait: None
-        self.on_waited: Callable[[float], None] = lambda seconds: None  # at the end of each wait
+        # At the end of each wait, with its seconds and those of all turns so far.
+        self.on_waited: Callable[[float, float], None] = lambda waited, used: None
         self.on_trouble: Callable[[str], None] = lambda sentence: None
         # This lock is taken before the link's. While a thread has it, no other thread begins an
         # iteration.
@@ -310,9 +318,20 @@ class Session:
         except (KeyboardInterrupt, Cancelled) as error:
             waited, has_computed = time.monotonic() - asked_at, self._turn.has_begun
             raise end_of_wait.ended(error, waited, has_computed) from None
+        except OverQuota:
+            raise
+        except DoesNotFit as error:
+            raise end_of_wait.too_large(error, self._may_help) from None
         finally:
             if not self._residency.busy:
                 self._keeper.wake()  # it takes the messages again
+
+    @property
+    def _may_help(self) -> bool:
+        """Whether squeezing may make the demand fit: it is not on yet, and what lives across
+        iterations is less than the device."""
+        is_possible = self.squeeze != "auto" and not self.memory.why_not_squeezed
+        return is_possible and self.memory.demand().persistent_bytes < self.capacity
 
     def _place(self) -> str:
         """Return a name of the device of this session that is unique over all hosts."""

@@ -147,7 +147,7 @@ class Turn:
         while client.has_received and not self.refusal:
             self._link.take(client.receive())
 
-    def _sleep(self, client: Client) -> tuple[int, int, int, int, int] | None:
+    def _sleep(self, client: Client) -> tuple[int, ...] | None:
         """Sleep until a message or a direct handoff has come, or another thread has woken this one.
         Return the handoff."""
         if self.holding or self.refusal:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from ...wire.messages import Curve, Demand, Report, Wait
 from .. import progress
 from ..process_groups import Membership
+from ..progress import Progress
 from .memory import Memory
 
 # A share of the time between two reports, as in csrc/simulation/simulation.cpp.
@@ -23,7 +24,8 @@ class Owner(Protocol):
 
     memory: Memory
     on_wait: Callable[[Wait], None]
-    on_waited: Callable[[float], None]  # at the end of each wait, with its seconds
+    # At the end of each wait, with its seconds and those of all turns so far.
+    on_waited: Callable[[float, float], None]
     on_trouble: Callable[[str], None]
     # This lock is taken before the link's. While a thread has it, no other begins an iteration.
     entering: Any
@@ -50,6 +52,7 @@ class Usage:
         self._reported_at = -math.inf
         self._curve: Curve | None = None  # that was reported last
         self._curve_at = -math.inf
+        self._first_iteration = 0  # how many came before those that are declared
         self._last_iteration = _plus(0, remaining)  # the number of the last declared iteration
 
     # --- the clock of this turn, or of this wait ---------------------------------------------
@@ -79,21 +82,23 @@ class Usage:
     def tell_waited(self) -> None:
         """Tell the user of a wait by the growth of `waited_seconds`, the figure that `status`
         shows."""
-        self._owner.on_waited(self.waited_seconds - self._waited_before)
+        self._owner.on_waited(self.waited_seconds - self._waited_before, self.device_seconds)
 
     # --- iterations and reports -------------------------------------------------------------
 
     def declare(self, remaining: int | None) -> None:
         """Set how many iterations are still to come; None if that is not known."""
+        self._first_iteration = self.iterations
         self._last_iteration = _plus(self.iterations, remaining)
 
     def measure_anew(self) -> None:
         """A wait has ended without a turn, and the user may free memory before the next one."""
         self._owner.memory.measure_anew()
 
-    def remaining(self) -> int | None:
-        if self._last_iteration is not None:
-            return max(0, self._last_iteration - self.iterations)
+    def progress(self) -> Progress | None:
+        """Return how far the declared loop is, or the one with a bar; None without either."""
+        if (last := self._last_iteration) is not None:
+            return Progress(max(0, last - self.iterations), last - self._first_iteration)
         return progress.from_tqdm()
 
     @property
@@ -124,7 +129,8 @@ class Usage:
         done = self.iterations - self._reported
         self._reported = self.iterations
         self._reported_at = now
-        return Report(done, self.demand(holding), self.remaining(), self._new_curve(now))
+        left, loop = self.progress() or (None, None)
+        return Report(done, self.demand(holding), left, self._new_curve(now), loop)
 
     def _new_curve(self, now: float) -> Curve | None:
         if now < self._curve_at + CURVE_SECONDS:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -72,9 +72,8 @@ class Process(NamedTuple):
     def is_launcher(self) -> bool:
         """Whether it is a launcher. Its children inherit its environment, and lead no session."""
         with suppress(OSError):
-            return os.getsid(self.pid) == self.pid and str(LAUNCHER) in words_of(
-                self.pid, "cmdline"
-            )
+            words = text_of(self.pid, "cmdline").split("\0")
+            return os.getsid(self.pid) == self.pid and str(LAUNCHER) in words
         return False
 
     @property
@@ -106,9 +105,13 @@ class LocalEngine:
         self._python = python
         self._variables = variables
         self._children: list[subprocess.Popen[bytes]] = []
+        # The processes that the last look at nodes has found, for each verb that looks right after.
+        self._found: dict[str, list[Process]] = {}
 
     def nodes(self) -> dict[str, Node]:
-        used = self._used()
+        there = [*named_processes()]
+        self._found = dict.fromkeys(("adopt", "poll"), there)
+        used = used_by(there)
         return {
             name: Node(
                 len(node.gpus),
@@ -121,7 +124,8 @@ class LocalEngine:
         }
 
     def start(self, start: Start) -> Lease:
-        used = self._used()
+        self._found.clear()  # it is otherwise from now on
+        used = used_by(named_processes())
         where = {name: self._chosen(name, gpus, used) for name, gpus in start.where.items()}
         lease = Lease(start.job, start.generation, start.name)
         try:
@@ -153,6 +157,7 @@ class LocalEngine:
                     os.kill(process.pid, signal.SIGUSR2)
 
     def kill(self, lease: Lease) -> None:
+        self._found.clear()
         for _ in range(ROUNDS):
             found = [one for one in self._ours() if one.environment[NAME] == lease.handle]
             for process in found:
@@ -163,12 +168,12 @@ class LocalEngine:
             time.sleep(LOOK_SECONDS)  # its GPUs are free only once it has ended
 
     def poll(self, leases: Collection[Lease]) -> dict[Lease, Status]:
-        there = {one.environment[NAME] for one in self._ours() if one.is_launcher}
+        there = {one.environment[NAME] for one in self._ours("poll") if one.is_launcher}
         return {lease: Status("running") for lease in leases if lease.handle in there}
 
     def adopt(self) -> set[Lease]:
         found = set()
-        for process in self._ours():
+        for process in self._ours("adopt"):
             name = process.environment[NAME]
             if process.is_launcher and (of := parse(name, self._cluster)) is not None:
                 found.add(Lease(*of, name))
@@ -196,26 +201,28 @@ class LocalEngine:
     def _launchers(self, name: str) -> list[Process]:
         return [p for p in self._ours() if p.is_launcher and p.environment[NAME] == name]
 
-    def _used(self) -> dict[str, float]:
-        """Return the used part of each GPU over all clusters of this user; a job uses it once."""
-        parts = {
-            (gpu, process.environment[NAME]): process.part
-            for process in processes()
-            if NAME in process.environment
-            for gpu in process.gpus
-        }
-        used: dict[str, float] = {}
-        for (gpu, _), part in parts.items():
-            used[gpu] = used.get(gpu, 0) + part
-        return used
-
-    def _ours(self) -> list[Process]:
+    def _ours(self, verb: str = "") -> list[Process]:
+        """Return the processes of this cluster; for a verb, those that its look has found."""
         self._children = [child for child in self._children if child.poll() is None]
+        found = self._found.pop(verb, None)
         return [
             process
-            for process in processes()
-            if parse(process.environment.get(NAME, ""), self._cluster) is not None
+            for process in (named_processes() if found is None else found)
+            if parse(process.environment[NAME], self._cluster) is not None
         ]
+
+
+def used_by(processes: Iterable[Process]) -> dict[str, float]:
+    """Return the used part of each GPU over all clusters of this user; a job uses it once."""
+    parts = {
+        (gpu, process.environment[NAME]): process.part
+        for process in processes
+        for gpu in process.gpus
+    }
+    used: dict[str, float] = {}
+    for (gpu, _), part in parts.items():
+        used[gpu] = used.get(gpu, 0) + part
+    return used
 
 
 def wait_until_seen(child: subprocess.Popen[bytes]) -> None:
@@ -229,21 +236,29 @@ def wait_until_seen(child: subprocess.Popen[bytes]) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def processes() -> Iterator[Process]:
-    """Those of this user that live; a zombie has no environment."""
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
+def named_processes() -> Iterator[Process]:
+    """Yield those of this user that live, and that belong to a generation of any cluster."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
             with suppress(OSError):  # it has ended, or is of another user
-                yield Process(int(path.name), environment_of(int(path.name)))
+                text = text_of(int(name), "environ")
+                if f"{NAME}=" in text and NAME in (there := variables_in(text)):
+                    yield Process(int(name), there)
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    return dict(word.split("=", 1) for word in words_of(pid, "environ") if "=" in word)
-
-
-def words_of(pid: int, file: str) -> list[str]:
     """Raises OSError."""
-    return Path(f"/proc/{pid}/{file}").read_bytes().decode(errors="replace").split("\0")
+    return variables_in(text_of(pid, "environ"))
+
+
+def variables_in(text: str) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in text.split("\0") if "=" in word)
+
+
+def text_of(pid: int, file: str) -> str:
+    """Raises OSError."""
+    with open(f"/proc/{pid}/{file}", "rb") as opened:
+        return opened.read().decode(errors="replace")
 
 
 def catches(pid: int, number: int) -> bool:

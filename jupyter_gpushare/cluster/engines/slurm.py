@@ -38,6 +38,7 @@ TASK = (
     "trap '' USR2; export JUPYTER_GPUSHARE_START_BROKER=false; exec {command} \"$SLURMD_NODENAME\""
 )
 LATER = "--begin=now+30days"
+MOST_SHOWN = 80  # characters of an answer that was none
 WARNING_SECONDS = 60  # before the time limit of a partition, at which Slurm asks a job to yield
 
 LIVE = {
@@ -133,7 +134,10 @@ class SlurmEngine:
             *(*self._options, *start.options, *more),
             given=self._script(start),
         )
-        return Lease(start.job, start.generation, told.strip().split(";")[0], start.user)
+        number = told.strip().split(";")[0]
+        if not number.isdigit():  # it may have started one, which is found by its name
+            raise EngineUnavailable(f"Slurm: sbatch has answered {told[:MOST_SHOWN]!r}")
+        return Lease(start.job, start.generation, number, start.user)
 
     def _is_for_ever(self, start: Start, said: str) -> bool:
         if start.options and UNSUITED.search(said):
@@ -202,6 +206,8 @@ class SlurmEngine:
         of = () if self._has_users or is_of_all else ("-u", own)
         shown = f"{begin}|%i|%T|%u|%r|%N|%b|%j"
         lines = run("squeue", "-h", "-t", "all", *of, "-o", shown).splitlines()
+        if lines and not lines[0].startswith(begin):  # else all jobs would be taken for gone
+            raise EngineUnavailable(f"Slurm: squeue has answered {lines[0][:MOST_SHOWN]!r}")
         return [self._row_of(line, own) for line in lines if line.startswith(begin)]
 
     def _row_of(self, line: str, own: str) -> QueueRow:
@@ -246,7 +252,7 @@ def with_shards(nodes: Mapping[str, Node], rows: Iterable[QueueRow]) -> dict[str
         if row.is_live and (shards := shards_in(row.resources)):
             used.update(dict.fromkeys(hosts_of(row.nodes), shards))
     return {
-        name: node._replace(used=plain(node.used + used[name] / node.shards))
+        name: node._replace(used=plain(min(node.gpus, node.used + used[name] / node.shards)))
         if node.shards
         else node
         for name, node in nodes.items()

@@ -12,7 +12,10 @@ from .slurm_commands import run
 
 # A node that is to be emptied, and one that is dead. PLANNED is what a request of ours makes of it.
 LEAVING = ("drain", "maint", "reserved", "power", "reboot")
-DEAD = ("down", "fail", "unknown", "not_responding")
+DEAD = ("down", "fail")
+# A node that Slurm may call dead later, or that has not answered a new controller yet: its jobs run
+# on, and no other one is started there.
+SILENT = ("unknown", "not_responding")
 
 
 class Partition(NamedTuple):
@@ -78,10 +81,13 @@ def node_of(line: str) -> tuple[str, Node]:
     there = told.get("Gres", "")
     gpus = 0 if any(word in state for word in LEAVING) else gpus_in(there)
     shards = shards_in(there) // max(1, gpus_in(there))
-    is_alive = not any(word in state for word in DEAD) and not state.endswith("*")
+    is_silent = any(word in state for word in SILENT) or state.endswith("*")
     # While it completes a job it takes no other, but for one that wants shards.
-    used = gpus if "completing" in state and not shards else gpus_in(told.get("GresUsed", ""))
-    return told["NodeName"], Node(gpus, used, is_alive, reason[1] if reason else "", shards)
+    is_full = is_silent or ("completing" in state and not shards)
+    used = gpus if is_full else gpus_in(told.get("GresUsed", ""))
+    why = reason[1] if reason else "it does not respond" if is_silent else ""
+    is_alive = not any(word in state for word in DEAD)
+    return told["NodeName"], Node(gpus, used, is_alive, why, shards)
 
 
 def gpus_in(resources: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, TimeoutError
-from threading import Thread
+from threading import Lock, Thread
 from typing import TypeVar
 
 from ...errors import EngineUnavailable, NoRoom, cause
@@ -30,6 +30,7 @@ class EngineWithTimeout:
         self._engine = engine
         self._seconds = seconds
         self._last: Future[object] | None = None
+        self._lock = Lock()  # a look and a new service may ask at once
 
     def nodes(self) -> Mapping[str, Node]:
         return self._ask(self._engine.nodes)
@@ -50,10 +51,11 @@ class EngineWithTimeout:
         return self._ask(self._engine.adopt)
 
     def _ask(self, verb: Callable[[], Answer]) -> Answer:
-        if self._last is not None and not self._last.done():
-            raise EngineUnavailable("the engine has not answered yet what it was asked before")
         answer: Future[Answer] = Future()
-        self._last = answer  # type: ignore[assignment]  # only whether it is done is looked at
+        with self._lock:
+            if self._last is not None and not self._last.done():
+                raise EngineUnavailable("the engine has not answered yet what it was asked before")
+            self._last = answer  # type: ignore[assignment]  # only whether it is done is looked at
         Thread(target=_answer, args=(answer, verb), daemon=True).start()
         try:
             return answer.result(self._seconds)

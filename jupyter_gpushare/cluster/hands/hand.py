@@ -64,8 +64,10 @@ class Hand:
     ) -> Facts:
         """At a generation that is open, or was closed before the service was started."""
         job = Path(directory)
-        is_closed = generation.closed_path_of(job, number).exists()
         facts = facts_of(generation.path_of(job, number), nodes, silent_seconds)
+        if facts.is_there:
+            return facts
+        is_closed = generation.closed_path_of(job, number).exists()
         return msgspec.structs.replace(facts, is_closed=is_closed)
 
     def close(self, directory: str, number: int, nodes: Sequence[str]) -> Facts:
@@ -78,6 +80,14 @@ class Hand:
                 raise DirectoryLost(f"its directory {job} is not there any more") from None
             raise
         return facts_of(closed, nodes, is_closed=True)
+
+    def forget(self, directory: str) -> None:
+        """Remove the checkpoints of a job that is over, and its file with its keys. Its logs, and
+        what it has written itself, stay."""
+        job = Path(directory)
+        for path in (*job.glob("g*/it-*"), *job.glob("g*/.it-*")):
+            generation.remove(path)
+        (job / JOB_FILE).unlink(missing_ok=True)
 
     def run(self, command: Sequence[str], given: str = "") -> Ran:
         """Raises TimeoutError, too."""
@@ -111,6 +121,7 @@ VERBS: dict[str, tuple[Any, Any]] = {
     "open": (tuple[str, int, Word], None),
     "look": (tuple[str, int, list[str], float], Facts),
     "close": (tuple[str, int, list[str]], Facts),
+    "forget": (tuple[str], None),
     "run": (tuple[list[str], str], Ran),
 }
 # Errors by their names on the way. All others are sent as an OSError.

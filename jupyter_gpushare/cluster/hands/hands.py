@@ -40,6 +40,7 @@ class UserHand(Protocol):
         self, directory: str, number: int, nodes: Sequence[str], silent_seconds: float
     ) -> Facts: ...
     def close(self, directory: str, number: int, nodes: Sequence[str]) -> Facts: ...
+    def forget(self, directory: str) -> None: ...
     def run(self, command: Sequence[str], given: str = "") -> Ran: ...
 
 
@@ -129,6 +130,9 @@ class OtherHand:
     def close(self, directory: str, number: int, nodes: Sequence[str]) -> Facts:
         facts: Facts = self._ask("close", directory, number, nodes)
         return facts
+
+    def forget(self, directory: str) -> None:
+        self._ask("forget", directory)
 
     def run(self, command: Sequence[str], given: str = "") -> Ran:
         ran: Ran = self._ask("run", command, given)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from . import generation
+from .contents import Contents, tail
 from .generation import Progress
 
 
@@ -19,9 +19,11 @@ class Facts(msgspec.Struct, frozen=True):
 
     Some nodes have begun, have heard that they are to yield, have ended with a status, are silent,
     or have ended by an error of their launcher, which `trouble` names. Its ranks may have started
-    (`has_ranks`), and `keeps` says that they save checkpoints. `told` is their word, and for `ran`
-    seconds its launchers have seen them. `newest` is a checkpoint, and `said` the last lines of the
-    log of a node that has failed; where none has begun, of the engine's log."""
+    (`has_ranks`), and `keeps` says that they save checkpoints of a model of this `skew`. `told` is
+    their word, and for `ran` seconds its launchers have seen them. `newest` is a checkpoint, and
+    `said` the last lines of the log of a node that has failed; where none has begun, of the
+    engine's log. A directory that is not there is of a generation that is closed, or was never
+    open."""
 
     begun: list[str] = []
     heard: list[str] = []
@@ -30,10 +32,12 @@ class Facts(msgspec.Struct, frozen=True):
     trouble: str = ""
     has_ranks: bool = False
     keeps: bool = False
+    skew: float = 0.0
     told: Progress | None = None
     ran: float = 0.0
     newest: str = ""
     said: str = ""
+    is_there: bool = True
     is_closed: bool = False
 
 
@@ -41,24 +45,25 @@ def facts_of(
     directory: Path, nodes: Collection[str], silent_seconds: float = 0.0, is_closed: bool = False
 ) -> Facts:
     """A directory that is not there tells nothing. Raises OSError for one that cannot be read."""
-    with suppress(FileNotFoundError):
-        os.listdir(directory)  # to a glob it would be empty
-    codes = {n: code for n, code in generation.endings(directory).items() if n in nodes}
-    begun, errors = generation.beats(directory) & {*nodes}, generation.errors(directory)
+    there = Contents(directory)
+    codes = {node: code for node, code in there.endings().items() if node in nodes}
+    begun, errors = there.beats() & {*nodes}, there.errors()
     return Facts(
         begun=[*begun],
-        heard=[*(generation.heard(directory) & {*nodes})],
+        heard=[*(there.heard() & {*nodes})],
         codes=codes,
-        silent=[*(generation.silent(directory, silent_seconds) & {*nodes})],
+        silent=[*(there.silent(silent_seconds) & {*nodes})],
         trouble="; ".join(
             f"{node}: {os.strerror(n)}" for node, n in errors.items() if node in nodes
         ),
-        has_ranks=generation.has_ranks(directory),
-        keeps=generation.keeps(directory),
-        told=generation.progress(directory),
-        ran=generation.ran(directory),
+        has_ranks=there.has_ranks(),
+        keeps=there.keeps(),
+        skew=there.skew(),
+        told=there.progress(),
+        ran=there.ran(),
         newest=generation.newest(directory) if is_closed else "",
-        said=generation.tail(log) if (log := log_of(directory, begun, codes)) else "",
+        said=tail(log) if (log := log_of(directory, begun, codes)) else "",
+        is_there=there.is_there,
         is_closed=is_closed,
     )
 

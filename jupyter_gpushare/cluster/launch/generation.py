@@ -6,7 +6,7 @@
         word.json             where it resumes, and its GPUs of each node
         it-000000120          a complete checkpoint, a file or a folder: it has this name only when
                               all of it is on disk
-        keeps                 its ranks save checkpoints, and go on from them
+        keeps                 its ranks save checkpoints, and go on from them; the skew of its model
         master.json, progress.json, beat.<node>, yield.<node>, ended.<node>.json, log.<node>
         error.<node>.<number>  empty: a full disk has room for a name where it has none for a file
     JOB/g2.closed/            one that has ended or was given up
@@ -24,6 +24,7 @@ import json
 import math
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
@@ -34,11 +35,13 @@ FENCED = 76  # of a launcher whose generation is closed
 CANNOT_WRITE = 74  # of a launcher that cannot write there
 MASTER = "master.json"  # where rank 0 is; its launcher writes it, before any rank starts
 KEEPS = "keeps"
+PROGRESS = "progress.json"
+USUAL_BYTES = 1 << 12  # at most: memory for more is not asked for at each look
 MOST_BYTES = 1 << 20  # of a file that is read here: jobs write what they like
-MOST_TAIL_BYTES = 4096
 MOST_SECONDS = 1e9  # that a generation can have computed; what tells more cannot be believed
-ERROR_NUMBER = re.compile(r"[0-9]{1,4}")
 CHECKPOINT = re.compile(r"it-([0-9]{1,18})")
+CLOSED = re.compile(r"g([0-9]{1,18})\.closed")
+MOST_KEPT = 2  # checkpoints: the last one may be damaged
 
 
 class Word(NamedTuple):
@@ -108,19 +111,26 @@ def newest(directory: Path) -> str:
     return f"{directory.name}/{max(there, key=lambda found: int(found[1]))[0]}"
 
 
-def endings(directory: Path) -> dict[str, int]:
-    """The exit status of each node whose launcher has said how it ended; below 0: a signal."""
-    found = {}
-    for path in directory.glob("ended.*.json"):
-        code = (read(path) or {}).get("code")
-        if type(code) is int:  # and no truth value
-            found[path.name.removeprefix("ended.").removesuffix(".json")] = code
-    return found
+def remove_old(job: Path, number: int, resume: str) -> None:
+    """Remove checkpoints of generations before this one, but for the newest and the one with which
+    it goes on. A script that saves by itself does not know of those before it."""
+    found = sorted(
+        (int(of[1]), int(name[1]), path)
+        for path in job.glob("g*.closed/it-*")
+        if (of := CLOSED.fullmatch(path.parent.name)) and (name := CHECKPOINT.fullmatch(path.name))
+    )
+    old = [path for of, _, path in found if of < number]
+    for path in old[:-MOST_KEPT]:
+        if path != job / resume:
+            remove(path)
 
 
-def beats(directory: Path) -> set[str]:
-    """The nodes whose launcher has begun."""
-    return named(directory, "beat")
+def remove(path: Path) -> None:
+    """Remove a file or a folder, as far as that can be."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def gpus_of(directory: Path, word: Word) -> dict[str, int]:
@@ -131,57 +141,9 @@ def gpus_of(directory: Path, word: Word) -> dict[str, int]:
     return counts if len(counts) == len(found) else {}
 
 
-def heard(directory: Path) -> set[str]:
-    """The nodes whose launcher has asked its ranks to yield."""
-    return named(directory, "yield")
-
-
-def errors(directory: Path) -> dict[str, int]:
-    """The number of the error of each node whose launcher could not write here."""
-    found = (name.rpartition(".") for name in named(directory, "error"))
-    return {node: int(number) for node, _, number in found if ERROR_NUMBER.fullmatch(number)}
-
-
-def has_ranks(directory: Path) -> bool:
-    """Whether any of its ranks may have started."""
-    return (directory / MASTER).exists()
-
-
-def keeps(directory: Path) -> bool:
-    """Whether its ranks have said that they save checkpoints, and go on from them."""
-    return (directory / KEEPS).exists()
-
-
-def named(directory: Path, kind: str) -> set[str]:
-    return {path.name.removeprefix(f"{kind}.") for path in directory.glob(f"{kind}.*")}
-
-
-def silent(directory: Path, seconds: float) -> set[str]:
-    """The nodes whose launcher has not beaten for more than these seconds, while another one has.
-    All times are of the server of the files, so clocks of nodes may differ."""
-    beaten = {node: when(directory / f"beat.{node}") for node in beats(directory)}
-    newest = max(beaten.values(), default=0.0)
-    return {node for node, at in beaten.items() if newest - at > seconds}
-
-
-def ran(directory: Path) -> float:
-    """Return the seconds for which its ranks have run, up to a beat."""
-    begun = when(directory / MASTER)
-    newest = max(map(when, directory.glob("beat.*")), default=0.0)
-    return max(0.0, newest - begun) if begun else 0.0
-
-
-def when(path: Path) -> float:
-    """When it was written last, in Unix seconds; 0.0: it is not there."""
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-def progress(directory: Path) -> Progress | None:
+def progress(directory: Path | str) -> Progress | None:
     """None where nothing is told, or nothing that can be believed."""
-    told = read(directory / "progress.json") or {}
+    told = read(f"{directory}/{PROGRESS}") or {}
     iteration, computed = told.get("iteration"), told.get("computed")
     if not is_amount(iteration) or not is_amount(computed) or computed > MOST_SECONDS:
         return None
@@ -192,17 +154,6 @@ def progress(directory: Path) -> Progress | None:
 def is_amount(value: Any) -> TypeGuard[float]:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_number and math.isfinite(value) and value >= 0
-
-
-def tail(path: Path, lines: int = 5) -> str:
-    """The last lines of a log, or "" without one."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - MOST_TAIL_BYTES))
-            text = file.read(MOST_TAIL_BYTES).decode(errors="replace")
-    except OSError:
-        return ""
-    return "\n".join(text.splitlines()[-lines:])
 
 
 def write(path: Path, data: Mapping[str, Any]) -> None:
@@ -216,11 +167,12 @@ def write(path: Path, data: Mapping[str, Any]) -> None:
     sync(path.parent)
 
 
-def read(path: Path) -> dict[str, Any] | None:
+def read(path: Path | str) -> dict[str, Any] | None:
     """None where there is no such file, or none that is an object of JSON."""
     try:
-        with open(path, "rb") as file:
-            data = json.loads(file.read(MOST_BYTES))
+        with open(path, "rb", buffering=0) as file:
+            text = file.read(USUAL_BYTES)
+            data = json.loads(text + (file.read(MOST_BYTES) if len(text) == USUAL_BYTES else b""))
     except (OSError, ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) else None

@@ -165,6 +165,9 @@ class Launcher:
     def _start(self) -> int | None:
         """Start the ranks. Return a status where that cannot be."""
         spec = generation.read(self._job / "job.json") or {}
+        if self._node == self._word.leader:
+            with suppress(OSError):
+                generation.remove_old(self._job, self._number, self._word.resume)
         work = Path(spec.get("work") or self._job / "work")
         if work.parent == self._job:
             work.mkdir(mode=0o700, exist_ok=True)

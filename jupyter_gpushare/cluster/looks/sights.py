@@ -32,6 +32,7 @@ class Sight(NamedTuple):
     codes: Mapping[str, int] = {}
     is_silent: bool = False
     keeps: bool = False  # it has said that it saves, and goes on from there
+    skew: float = 0.0  # of its model
     computed: float = 0.0
     told: Progress | None = None
 
@@ -58,6 +59,7 @@ def sight_of(
         codes=facts.codes,
         is_silent=bool({*facts.silent} - facts.codes.keys() or facts.trouble),
         keeps=facts.keeps,
+        skew=facts.skew,
         computed=computed_of(job, facts),
         told=facts.told,
     )
@@ -79,9 +81,9 @@ def lost_a_node(job: JobRecord, nodes: Mapping[str, Node] | None) -> bool:
 
 
 def computed_of(job: JobRecord, facts: Facts) -> float:
-    """Seconds for which all ranks of it have computed."""
+    """Seconds for which all ranks of it have computed. One that has told them before will do so."""
     told = facts.told
-    if job.spec.tells or (told and facts.keeps):
+    if job.spec.tells or job.keeps or (told and facts.keeps):
         return told.computed if told else 0.0
     return facts.ran
 

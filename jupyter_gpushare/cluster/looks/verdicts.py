@@ -30,6 +30,7 @@ class Bounds(NamedTuple):
     sweep: float = 10.0  # between two sweeps for survivors
     postponed: float = 2.0  # first back-off after a start found no room; doubles
     most_postponed: float = 60.0  # longest back-off
+    most_least: float = 600.0  # to which the least of a turn grows where restarts cost much
 
 
 class Verdict(NamedTuple):

@@ -95,6 +95,9 @@ class Gangs:
     def may_stop(self, now: float, id: str) -> None:
         self._queue.may_stop(now, id)
 
+    def set_least(self, seconds: float) -> None:
+        self._queue.set_least(seconds)
+
     def moved(self, now: float, id: str, place: Mapping[str, Gpus]) -> None:
         self._queue.moved(now, id, self._holds(place))
 
@@ -130,7 +133,7 @@ class Gangs:
         """A part of a GPU is on one node."""
         devices = self._devices(job.spec.gpus)
         hosts = 1 if job.spec.wants_part else job.spec.nodes
-        return Gang(job.id, devices, ENDLESS, hosts=hosts, stays=not job.resumes)
+        return Gang(job.id, devices, ENDLESS, skew=job.skew, hosts=hosts, stays=not job.resumes)
 
     def _devices(self, gpus: Gpus) -> int:
         return round(gpus * self._parts)

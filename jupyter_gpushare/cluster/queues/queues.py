@@ -33,6 +33,11 @@ class Queues:
         self._whole.set_nodes(now, {name: node.whole for name, node in nodes.items()})
         self._shared.set_nodes(now, {name: node.shared for name, node in nodes.items()})
 
+    def set_least(self, seconds: float) -> None:
+        """A turn computes for this time from now on before its job is asked to yield."""
+        self._whole.set_least(seconds)
+        self._shared.set_least(seconds)
+
     def decide(self, now: float) -> Decision:
         whole, shared = self._whole.decide(now), self._shared.decide(now)
         return Decision({**whole.starts, **shared.starts}, [*whole.yields, *shared.yields])

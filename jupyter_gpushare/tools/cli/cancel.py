@@ -12,7 +12,7 @@ HELP = "end a job, or take it out of the queue"
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("job", metavar="JOB", help="its id, as `jobs` shows it")
+    command.add_argument("job", metavar="JOB", help="its id, as `jobs` shows it, or the beginning")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ HELP = "print what a job has printed"
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("job", metavar="JOB", help="its id, as `jobs` shows it")
+    command.add_argument("job", metavar="JOB", help="its id, as `jobs` shows it, or the beginning")
     command.add_argument(
         "-f", "--follow", action="store_true", help="continue until the job has ended"
     )

@@ -1,15 +1,19 @@
-"""``jupyter gpushare top``: `status`, live. It outlives the broker and shows the next one."""
+"""``jupyter gpushare top``: a full screen; without a terminal, `status` after each change.
+
+It outlives the broker and shows the next one.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...errors import BrokerUnavailable, ConnectionLost
-from . import output
+from ...errors import BrokerUnavailable, ConnectionLost, GpuShareError
+from . import keys, output
 from .argument_types import seconds
 from .connection import connect
 
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
 
     from ...wire.snapshot import Snapshot
 
-HELP = "show devices, lanes and notebooks live; Ctrl-C ends it"
+HELP = "show notebooks live; arrow keys choose one, q ends it"
 RECONNECT_SECONDS = 0.5
 
 
@@ -33,37 +37,77 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 class TopScreen(NamedTuple):
-    """The screen: the last Snapshot, and above it the reason if it is not the present one."""
+    """The last Snapshot, and the reason if it is not the present one; since when, in seconds of
+    `time.monotonic`."""
 
     away: str
     snapshot: Snapshot | None
+    since: float
+
+    def of_now(self) -> Snapshot | None:
+        """Return the Snapshot at this moment: between two of them only time passes, so it ages by
+        itself. One that is kept from before does not."""
+        from .. import overview
+
+        if self.snapshot is None or self.away or self.snapshot.broker.recovering:
+            return self.snapshot
+        return overview.aged(self.snapshot, time.monotonic() - self.since)
 
 
 def run(arguments: argparse.Namespace) -> int:
     try:
         if sys.stdout.isatty():
-            _show_live(arguments)
+            Terminal(arguments).run()
         else:
             for view in _views(arguments):
-                output.show(_drawn(view))
+                output.show(_printed(view))
     except KeyboardInterrupt:
-        pass  # this is the usual way to leave it
+        pass  # this is a usual way to leave it
     return 0
 
 
-def _show_live(arguments: argparse.Namespace) -> None:
-    from rich.live import Live
+class Terminal:
+    """A full screen, which a thread draws; this one reads keys."""
 
-    # Between two Snapshots only time passes, so the view ages by itself.
-    latest = (TopScreen("", None), time.monotonic())
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self._latest = TopScreen("", None, 0.0)
+        self._chosen = 0
 
-    def draw() -> RenderableType:
-        view, since = latest
-        return _drawn(view, time.monotonic() - since)
+    def run(self) -> None:
+        from rich.live import Live
 
-    with Live(get_renderable=draw, refresh_per_second=4, screen=True):
-        for view in _views(arguments):
-            latest = (view, time.monotonic())
+        threading.Thread(target=self._follow, daemon=True).start()
+        with (
+            keys.pressed() as presses,
+            Live(get_renderable=self._draw, refresh_per_second=4, screen=True) as live,
+        ):
+            for key in presses:
+                if key == "q":
+                    return
+                self._choose(key)
+                live.refresh()
+
+    def _follow(self) -> None:
+        try:
+            for view in _views(self._arguments):
+                self._latest = view
+        except GpuShareError as error:
+            self._latest = TopScreen(f"{error}.", self._latest.snapshot, time.monotonic())
+
+    def _choose(self, key: str) -> None:
+        from ..screen import lines
+
+        snapshot = self._latest.snapshot
+        count = len(lines(snapshot)) if snapshot else 0
+        self._chosen = max(0, min(self._chosen + keys.STEPS.get(key, 0), count - 1))
+
+    def _draw(self) -> RenderableType:
+        from ..screen import Screen
+
+        latest = self._latest
+        snapshot = latest.of_now()
+        return Screen(latest.away, snapshot, self._chosen) if snapshot else latest.away
 
 
 def _views(arguments: argparse.Namespace) -> Iterator[TopScreen]:
@@ -78,22 +122,18 @@ def _views(arguments: argparse.Namespace) -> Iterator[TopScreen]:
             with connect(arguments) as client:
                 for snapshot in client.watch(arguments.interval):
                     last, said = overview.during_recovery(last, snapshot), ""
-                    yield TopScreen("", last)
+                    yield TopScreen("", last, time.monotonic())
         except (BrokerUnavailable, ConnectionLost) as error:
             if str(error) != said:
                 said = str(error)
-                yield TopScreen(f"Looking for a broker: {said}.", last)
+                yield TopScreen(f"Looking for a broker: {said}.", last, time.monotonic())
         time.sleep(RECONNECT_SECONDS)
 
 
-def _drawn(view: TopScreen, age: float = 0.0) -> RenderableType:
+def _printed(view: TopScreen) -> RenderableType:
     from rich.console import Group
 
-    from .. import overview
-
-    if view.snapshot is None:
+    if (snapshot := view.of_now()) is None:
         return view.away
-    # what is kept from before is not continued
-    is_of_now = not (view.away or view.snapshot.broker.recovering)
-    shown = output.drawn(overview.aged(view.snapshot, age) if is_of_now else view.snapshot)
+    shown = output.drawn(snapshot)
     return Group(view.away, shown) if view.away else shown

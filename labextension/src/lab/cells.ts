@@ -1,14 +1,21 @@
-/** The cells of a notebook that run, and those whose wait was cancelled. */
+/**
+ * The cells of a notebook that run, and those whose wait was cancelled; the lines about waits of
+ * cells that do not run any more.
+ */
 
+import { ISessionContext } from '@jupyterlab/apputils';
 import { DocumentRegistry } from '@jupyterlab/docregistry';
 import { Kernel, KernelMessage, Session } from '@jupyterlab/services';
 import { ISignal, Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
+import { ITranslate } from '../state/format';
 
 /**
  * The kernel's name for the error with which a cancelled wait ends its cell.
  */
 const CANCELLED = 'Cancelled';
+/** In the metadata of an output of the kernel's that is true only while its cell runs. */
+const WHILE_IT_RUNS = 'jupyter_gpushare';
 
 /** The part of JupyterLab's notebook panel that is used here. */
 export interface INotebookPanel extends Widget {
@@ -19,13 +26,21 @@ export interface INotebookPanel extends Widget {
   };
 }
 
+/** An output as the notebook's file has it. */
+interface IOutput {
+  ename?: unknown;
+  metadata?: Record<string, unknown>;
+  [key: string]: unknown;
+}
+
 /** The part of JupyterLab's model of a cell that is used here; only cells of code have outputs. */
 interface ICell {
   id: string;
   executionCount?: number | null;
   outputs?: {
     length: number;
-    get(index: number): { type: string; toJSON(): { ename?: unknown } };
+    get(index: number): { type: string; toJSON(): IOutput };
+    set(index: number, output: IOutput): void;
   };
 }
 
@@ -35,8 +50,13 @@ interface ICell {
  * so they are known after a reload of the page and a restart of the kernel too.
  */
 export class Cells {
-  constructor(panel: INotebookPanel, context: DocumentRegistry.Context) {
+  constructor(
+    panel: INotebookPanel,
+    context: DocumentRegistry.Context,
+    trans: ITranslate
+  ) {
     this._panel = panel;
+    this._trans = trans;
     const { sessionContext } = context;
     this._model = context.model as unknown as { cells: Iterable<ICell> };
     context.model.contentChanged.connect(this._find, this);
@@ -46,12 +66,14 @@ export class Cells {
     });
     sessionContext.statusChanged.connect((_, status) => {
       // messages sent to the kernel before are not answered any more
-      if (status.endsWith('restarting')) {
+      if (status.endsWith('restarting') || status === 'dead') {
         this._sent.clear();
+        this._endLines();
         this._changed.emit();
       }
     });
     this._follow(sessionContext.session);
+    void this._endSavedLines(sessionContext);
     this._find();
   }
 
@@ -96,6 +118,31 @@ export class Cells {
     }
   }
 
+  /** A page that was loaded again knows only from the kernel whether cells run there. */
+  private async _endSavedLines({
+    ready,
+    session
+  }: ISessionContext): Promise<void> {
+    await ready;
+    await session?.kernel?.info; // which a busy kernel says once it is free
+    if (!this.isRunning) {
+      this._endLines();
+    }
+  }
+
+  private _endLines(): void {
+    for (const { outputs } of this._model.cells) {
+      for (let index = outputs?.length ?? 0; index--;) {
+        const output = outputs!.get(index).toJSON();
+        if (output.metadata?.[WHILE_IT_RUNS]) {
+          const text = this._trans.__('This cell does not run any more.');
+          const data = { 'text/plain': text };
+          outputs!.set(index, { ...output, data, metadata: {} });
+        }
+      }
+    }
+  }
+
   private _follow(session: Session.ISessionConnection | null): void {
     this._sent.clear();
     session?.anyMessage.connect(this._onMessage, this);
@@ -120,6 +167,7 @@ export class Cells {
   private _model: { cells: Iterable<ICell> };
   private _panel: INotebookPanel;
   private _sent = new Set<string>();
+  private _trans: ITranslate;
 }
 
 /** Whether the newest error among the outputs of the cell is that of a cancelled wait. */

@@ -6,7 +6,7 @@ import { Kernel } from '@jupyterlab/services';
 import { ISignal, Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 import { Cells, INotebookPanel } from './cells';
-import { Notebook, ofKernel } from '../state/format';
+import { ITranslate, Notebook, ofKernel } from '../state/format';
 import { GpuShareModel } from '../state/model';
 import { Paths } from '../state/names';
 import { isFree } from '../state/queue';
@@ -24,8 +24,9 @@ interface IOpened {
 
 /** Follows the open notebooks, the one in front, and its session. */
 export class FrontNotebook {
-  constructor(model: GpuShareModel, app: JupyterFrontEnd) {
+  constructor(model: GpuShareModel, app: JupyterFrontEnd, trans: ITranslate) {
     this._model = model;
+    this._trans = trans;
     this._app = app;
     app.docRegistry.addWidgetExtension('Notebook', {
       createNew: (panel, context) =>
@@ -192,7 +193,7 @@ export class FrontNotebook {
   private _add(panel: INotebookPanel, context: DocumentRegistry.Context): void {
     const kernel = (): Kernel.IKernelConnection | null =>
       context.sessionContext.session?.kernel ?? null;
-    const cells = new Cells(panel, context);
+    const cells = new Cells(panel, context, this._trans);
     const sharing = new Sharing(kernel);
     this._opened.set(panel, { context, cells, sharing });
     panel.disposed.connect(() => this._opened.delete(panel));
@@ -215,4 +216,5 @@ export class FrontNotebook {
   private _changed = new Signal<this, void>(this);
   private _model: GpuShareModel;
   private _opened = new Map<Widget, IOpened>();
+  private _trans: ITranslate;
 }

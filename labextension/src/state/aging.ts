@@ -44,7 +44,8 @@ function agedSession(session: ISessionView, seconds: number): ISessionView {
     waited_seconds: session.waited_seconds + (isWaiting ? seconds : 0),
     device_seconds: session.device_seconds + (hasTurn ? seconds : 0),
     expected_wait_seconds: left(session.expected_wait_seconds, seconds),
-    // an older broker does not say it
+    // an older broker says neither
+    iteration_seconds: later(session.iteration_seconds ?? null, seconds),
     remaining_seconds: left(session.remaining_seconds ?? null, seconds)
   };
 }

@@ -7,6 +7,7 @@ export function texts(trans: ITranslate): Record<string, string> {
   return {
     idle: trans.__('nothing to run'),
     needs_no_turn: trans.__('its cell runs and needs no turn now'),
+    did_not_fit: trans.__('nothing to run; the last cell did not fit'),
     paused: trans.__('paused'),
     throttled: trans.__('throttled:'),
     throttled_for_class: trans.__('throttled: a class of {who} has the device until it ends'),
@@ -25,7 +26,7 @@ export function texts(trans: ITranslate): Record<string, string> {
     runs_with_whole_device: trans.__('runs, and has the whole device'),
     runs_with_whole_devices: trans.__('runs, and has {count} whole devices: {device}'),
     asked_to_yield: trans.__('was asked to yield, and ends its turn with its iteration'),
-    yields_to_others: trans.__('ends its iteration, then lets others run'),
+    yields_to_others: trans.__('lets others run after its iteration'),
     overdue: trans.__('overdue: was asked to yield and has not'),
     asked_to_page_out: trans.__('is asked to page out'),
     asked_to_page_out_for: trans.__('is asked to page out for {other}'),

@@ -184,6 +184,8 @@ export interface ISessionView {
   curve: ICurve | null;
   remaining_seconds: number | null;
   expected_wait_is_bound: boolean;
+  loop_iterations: number | null;
+  iteration_seconds: number | null;
 }
 
 export interface ISnapshot {

@@ -86,7 +86,7 @@ function facts(
   const size = (count: number) =>
     session.measured ? bytes(count) : trans.__('not measured yet');
   const left = session.remaining_iterations;
-  const done = String(session.iterations);
+  const loop = session.loop_iterations ?? null; // an older broker does not say it
   return [
     ...identity(session, viewModel),
     ...(session.group
@@ -99,9 +99,9 @@ function facts(
     [title(labels(trans).ephemeral), size(session.ephemeral_bytes)],
     [
       trans.__('Iterations'),
-      left === null
-        ? done
-        : trans.__('%1 of %2', done, session.iterations + left)
+      left === null || loop === null
+        ? String(session.iterations)
+        : trans.__('%1 of %2', Math.max(0, loop - left), loop)
     ],
     ...(left === null || !session.busy
       ? []

@@ -21,7 +21,14 @@ import {
   stateOf,
   title as titled
 } from '../state/format';
-import { arranged, byName, runs, turnOf, waits } from '../state/queue';
+import {
+  arranged,
+  byName,
+  QUICK_SECONDS,
+  runs,
+  turnOf,
+  waits
+} from '../state/queue';
 import { namer, sentence } from '../state/reasons';
 import { IViewModel } from './view_model';
 import { IDeviceView, IRestingView, ISessionView } from '../state/snapshot';
@@ -304,11 +311,23 @@ function since(session: ISessionView, { snapshot }: IViewModel): string {
 function reason(session: ISessionView, viewModel: IViewModel): string {
   const comesBack = session.waiting_seconds !== null;
   return joined([
+    inIteration(session, viewModel),
     why(session, viewModel) || stateName(session, viewModel.trans),
     progress(session, viewModel.trans),
     comesBack ? onDisk(session.paged_out_bytes, viewModel) : '',
     dueOrIdle(session, viewModel)
   ]);
+}
+
+/**
+ * For how long it computes one iteration at whose end others have the device;
+ * empty where that is not long. overview.py has the same rule.
+ */
+function inIteration(session: ISessionView, { trans }: IViewModel): string {
+  const seconds = session.iteration_seconds ?? 0;
+  return seconds >= QUICK_SECONDS
+    ? trans.__('in an iteration since %1', clock(seconds))
+    : '';
 }
 
 /** In the language of the page; a broker that is older tells no codes. */

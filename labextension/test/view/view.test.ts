@@ -74,6 +74,15 @@ describe('the queue', () => {
     expect(node.textContent).toContain('overdue: was asked');
   });
 
+  it('says since when a long iteration lasts for whose end others wait', () => {
+    const reasons = [28, 2, null].map(iteration_seconds => {
+      show([session({ ...running, iteration_seconds }), waiting]);
+      return texts('.jp-GpuShare-reason')[0];
+    });
+    expect(reasons[0]).toContain('in an iteration since 0:28 · runs');
+    expect(reasons.slice(1).join()).not.toContain('in an iteration');
+  });
+
   it('shows sessions that wait for memory to come back among those that wait', () => {
     const back = session({
       state: 'paged_out',
@@ -95,7 +104,9 @@ describe('the queue', () => {
 
   it('has what its notebook has declared to do, and when that will be done', () => {
     const remaining_iterations = 300;
-    const declares = { ...running, busy: true, remaining_iterations };
+    const loop_iterations = 301; // the 1199 before were of another loop
+    const of = { remaining_iterations, loop_iterations };
+    const declares = { ...running, busy: true, ...of };
     const reasons = [370, null, 9].map(remaining_seconds => {
       show([session({ ...declares, remaining_seconds })]);
       return texts('.jp-GpuShare-reason')[0];
@@ -107,7 +118,7 @@ describe('the queue', () => {
     ]);
     show([session(declares)]);
     press('alice.ipynb');
-    expect(texts('dd')).toContain('1200 of 1500');
+    expect(texts('dd')).toContain('1 of 301');
     expect(texts('dd')).toContain('unknown');
     show([session({ ...declares, remaining_seconds: 60 })]);
     expect(texts('dd')).toContain('in about 60 s at its present share');

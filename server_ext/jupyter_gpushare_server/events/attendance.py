@@ -8,10 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from jupyter_gpushare.wire.snapshot import (
-    SessionView,
-    Snapshot,
-)
+from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
 RETURN_SECONDS = 60.0
 

@@ -8,18 +8,8 @@ from typing import Any
 import msgspec
 from jupyter_events import EventLogger
 
-from jupyter_gpushare.wire.messages import (
-    Cancel,
-    Change,
-    ClassMode,
-    Evict,
-    Preempt,
-    SetPolicy,
-)
-from jupyter_gpushare.wire.snapshot import (
-    Intervention,
-    Snapshot,
-)
+from jupyter_gpushare.wire.messages import Cancel, Change, ClassMode, Evict, Preempt, SetPolicy
+from jupyter_gpushare.wire.snapshot import Intervention, Snapshot
 
 from ..messages import Wish
 from .attendance import Attendance, SessionOnDevice

@@ -9,10 +9,7 @@ from typing import Any
 
 from jupyter_core.utils import ensure_async
 
-from jupyter_gpushare.wire.snapshot import (
-    Intervention,
-    Snapshot,
-)
+from jupyter_gpushare.wire.snapshot import Intervention, Snapshot
 
 from ..processes import processes
 from .audit import Audit

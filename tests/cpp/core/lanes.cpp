@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 
 #include "core/lanes/lane_allocator.h"
@@ -178,6 +179,40 @@ TEST_CASE("unmanaged memory takes room from newcomers, and nothing from present 
   lanes.set_unmanaged(0);
   CHECK(lanes.free() == 14);
   CHECK_THROWS_AS(lanes.set_unmanaged(-1), std::invalid_argument);
+}
+
+TEST_CASE("without holders, a session is refused only where one lane for all would not hold it") {
+  std::mt19937 random(21);
+  LaneAllocator lanes(100);
+  std::map<SessionNumber, Demand> members;
+  const auto below = [&](int n) { return static_cast<Bytes>(random() % n); };
+  const auto fits = [&](SessionNumber session, const Demand& demand) {
+    Bytes persistent = demand.persistent, ephemeral = demand.ephemeral;
+    for (const auto& [other, known] : members) {
+      if (other == session) continue;
+      persistent += known.persistent;
+      ephemeral = std::max(ephemeral, known.ephemeral);
+    }
+    return persistent + ephemeral <= 100;
+  };
+  for (int i = 0; i < 30'000; ++i) {
+    const SessionNumber session = 1 + random() % 10;
+    const Demand demand{below(13), below(41)};
+    if (!members.contains(session)) {
+      const bool placed = lanes.place(session, demand, static_cast<int>(below(5))).has_value();
+      REQUIRE(placed == fits(session, demand));
+      if (placed) members[session] = demand;
+    } else if (below(2) == 0) {
+      lanes.remove(session);
+      members.erase(session);
+    } else if (lanes.resize(session, demand)) {
+      members[session] = demand;
+    } else {
+      REQUIRE_FALSE(fits(session, demand));
+    }
+    REQUIRE(lanes.used() <= 100);
+    REQUIRE(lanes.is_valid() == "");
+  }
 }
 
 TEST_CASE("no random path breaks an invariant") {

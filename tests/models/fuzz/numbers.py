@@ -1,5 +1,5 @@
-"""Target `core`: odd numbers for the constructors of the C++ module, and for the scheduler's
-events.
+"""Target `core`: odd numbers for the constructors of the C++ module, and for the events of a
+host and of a cluster.
 
 Each byte makes a choice: first of the call, then of one value for each argument. A call is done,
 or raises one of the errors that the stubs tell of and has changed nothing.
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from jupyter_gpushare import _core, _core_testing
+from jupyter_gpushare import _core
 
 GB = 1 << 30
 ODD: tuple[Any, ...] = (
@@ -80,7 +81,7 @@ def gang(from_: Choices) -> _core.Gang:
 
 # --- calls --------------------------------------------------------------------------------------
 
-EVENTS: dict[str, int] = {  # of a scheduler: how many arguments are odd after the session's id
+EVENTS: dict[str, int] = {  # of a session: how many arguments are odd after its id
     "close": 0,
     "request": 1,
     "finish": 1,
@@ -92,7 +93,7 @@ EVENTS: dict[str, int] = {  # of a scheduler: how many arguments are odd after t
     "evict": 0,
     "may_keep": 1,
 }
-ORDERS: dict[str, int] = {  # that are about no session
+ORDERS: dict[str, int] = {  # of a device
     "set_policy": 1,
     "set_running_lanes": 1,
     "set_unmanaged": 1,
@@ -100,13 +101,6 @@ ORDERS: dict[str, int] = {  # that are about no session
     "throttle": 1,
     "assign": 0,
 }
-
-
-def scheduler(from_: Choices) -> None:
-    capacity, policy = from_.of((GB, GB, *ODD)), from_.of(("fair", "pack", "srtf", "las"))
-    known = _core_testing.Scheduler(capacity, policy)
-    verbs = (*EVENTS, *ORDERS, "open", "open", "report", "lane_bytes")
-    tries(known, verbs, happens, lambda now: _told(known.snapshot(now)), from_)
 
 
 def tries(known: Any, verbs: Any, happens: Any, shown: Callable[[float], Any], from_: Any) -> None:
@@ -124,40 +118,32 @@ def tries(known: Any, verbs: Any, happens: Any, shown: Callable[[float], Any], f
         assert known.is_valid() == "", known.is_valid()
 
 
-def happens(known: Any, verb: str, from_: Choices, now: Any) -> None:
-    session = from_.of("abc")
-    if verb == "open":
-        known.open(now, session, spec(from_))
-    elif verb == "report":
-        known.report(now, session, from_.of(ODD), demand(from_), from_.of(ODD))
-    elif verb == "lane_bytes":
-        known.lane_bytes(from_.of(ODD))
-    elif verb == "may_keep":
-        known.may_keep(session, from_.of(ODD))
-    elif verb in EVENTS:
-        getattr(known, verb)(now, session, *from_.values(EVENTS[verb]))
-    else:
-        getattr(known, verb)(now, *from_.values(ORDERS[verb]))
-
-
 def host(from_: Choices) -> None:
     """Two sessions on one device, and one on both."""
-    known = _core.Host([("one", GB), ("other", from_.of((GB, 2 * GB, *ODD)))], rules=rules(from_))
-    verbs = (*EVENTS, *ORDERS, "open", "open", "request", "request", "report")
-    tries(known, verbs, happens_on, lambda now: _shown_of(known, now), from_)
+    devices = [("one", GB), ("other", from_.of((GB, 2 * GB, *ODD)))]
+    policy = from_.of(("fair", "pack", "srtf", "las"))
+    known = _core.Host(devices, policy, rules(from_))
+    verbs = (*EVENTS, *ORDERS, "open", "open", "request", "request", "report", "lane_bytes")
+    tries(known, verbs, happens, lambda now: _shown_of(known, now), from_)
 
 
-def happens_on(known: _core.Host, verb: str, from_: Choices, now: Any) -> None:
+def happens(known: _core.Host, verb: str, from_: Choices, now: Any) -> None:
     session, device = from_.of("abc"), from_.of(("one", "other", ""))
     if verb == "open":
         devices = {"a": ["one"], "b": ["other"], "c": ["one", "other"]}[session]
         known.open(now, session, devices, spec(from_))
+    elif verb == "report":
+        known.report(now, session, from_.of(ODD), demand(from_), from_.of(ODD))
+    elif verb == "lane_bytes":
+        known.lane_bytes(device, from_.of(ODD))
+    elif verb == "may_keep":
+        known.may_keep(session, from_.of(ODD))
     elif verb == "assign":
         known.assign(now)
-    elif verb in ORDERS:
-        getattr(known, verb)(now, device, *from_.values(ORDERS[verb]))
+    elif verb in EVENTS:
+        getattr(known, verb)(now, session, *from_.values(EVENTS[verb]))
     else:
-        happens(known, verb, from_, now)
+        getattr(known, verb)(now, device, *from_.values(ORDERS[verb]))
 
 
 def _shown_of(known: _core.Host, now: float) -> list[tuple[Any, ...]]:
@@ -190,41 +176,20 @@ def simulation(from_: Choices) -> None:
 def gangs(from_: Choices) -> None:
     names = ("thresholds", "knob", "tick", "known", "quantum", "consolidates", "start", "resume")
     rules = _core.GangRules(**{from_.of(names): from_.of(ODD) for _ in range(2)})
-    some = [gang(from_) for _ in range(from_.of((1, 2, 3)))]
     policy = from_.of(("las", "srsf", "gittins", ""))
-    run = _core_testing.GangSimulation(
-        some, [from_.of((4, *ODD)) for _ in range(from_.of((1, 2)))], policy, rules
-    )
-    run.run(min(one.arrival for one in some) + WHILE)
-    assert run.is_valid() == "", run.is_valid()
-
-
-def lanes(from_: Choices) -> None:
-    known = _core_testing.LaneAllocator(from_.of((GB, *ODD)))
+    hosts = [from_.of((4, *ODD)) for _ in range(from_.of((1, 2)))]
+    known = _core.ClusterQueue(hosts, policy, rules)
     while True:
-        session = from_.of("abc")
-        try:
-            call = from_.of(("place", "resize", "remove"))
-            if call == "place":
-                known.place(session, demand(from_), from_.of((0, *ODD)))
-            elif call == "resize":
-                known.resize(session, demand(from_))
+        verb = from_.of(("request", "finish", "close", "set_hosts"))
+        now = from_.of((1.0, 60.0, 1e300))
+        with suppress(*REFUSALS):
+            if verb == "request":
+                known.request(now, gang(from_))
+            elif verb == "set_hosts":
+                known.set_hosts(now, from_.values(len(hosts)))
             else:
-                known.remove(session)
-        except REFUSALS:
-            continue
-        assert known.is_valid() == "", known.is_valid()
-
-
-def blocks(from_: Choices) -> None:
-    known = _core_testing.BlockAllocator(from_.of((64, 1000, *ODD)))
-    while True:
-        verb = from_.of(("add", "take", "allocate", "free", "size_of", "reset_footprint"))
-        count = {"add": 2, "take": 2, "reset_footprint": 0}.get(verb, 1)
-        try:
-            getattr(known, verb)(*(from_.of((0, 1, 5, 63, *ODD)) for _ in range(count)))
-        except REFUSALS:
-            continue
+                getattr(known, verb)(now, from_.of("abc"))
+            known.assign(now)
         assert known.is_valid() == "", known.is_valid()
 
 
@@ -237,11 +202,8 @@ def memory(from_: Choices) -> None:
 
 
 SUBJECTS: tuple[Callable[[Choices], None], ...] = (
-    scheduler,
     simulation,
     gangs,
-    lanes,
-    blocks,
     memory,
     host,
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare import _core, _core_testing
+from jupyter_gpushare import _core
 from jupyter_gpushare.broker.admin import rulebook_file
 from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.simulator import recorder as record
@@ -74,19 +74,9 @@ def test_time_passes_in_a_simulation_whatever_a_record_says_of_it(tmp_path: Path
         simulate(file)
 
 
-def test_time_passes_in_a_simulation_of_gangs_however_late_they_come() -> None:
-    late = 2.0**62
-    rules = _core.GangRules(tick=0.5)
-    run = _core_testing.GangSimulation([_core.Gang("a", 2, 1.0, arrival=late)], [3], "las", rules)
-    run.run()
-    (outcome,) = run.outcomes
-    assert outcome.ended is not None
-    assert outcome.ended > late
-
-
 def test_more_devices_than_memory_may_hold_are_not_simulated() -> None:
     cell = _core.Cell(1, 1.0)
     with pytest.raises(ValueError, match="at most 10000"):
         _core.Simulation([_core.Job("a", [cell])], 1 << 30, devices=10_001)
     with pytest.raises(ValueError, match="at most 1000000"):
-        _core_testing.GangSimulation([_core.Gang("a")], [500_001, 500_000])
+        _core.ClusterQueue([500_001, 500_000])

@@ -82,20 +82,6 @@ def test_two_kernels_train_and_the_turn_moves(
 
 
 @pytest.mark.system
-def test_a_waiting_notebook_is_seen_with_the_reason_and_can_be_cancelled(waiting: Lab) -> None:
-    lab, row = waiting, waiting.row("waits.ipynb")
-    expect(row).to_contain_text("waits for holds.ipynb")
-    expect(row.locator(".jp-GpuShare-since")).to_have_text(LATER)  # the browser's own clock
-    expect(lab.panel.locator(".jp-GpuShare-headline")).to_have_text(
-        re.compile(r"holds.ipynb has been running for \d+ s. 1 waiting; waits.ipynb is next, ")
-    )
-    expect(lab.status).to_have_text("◔ host: queue position 1")
-    row.get_by_label("Cancel the wait of waits.ipynb").click()
-    expect(lab.outputs.filter(has_text="cancelled this cell's wait")).to_be_visible()
-    expect(lab.status).to_have_text("○ host: idle")
-
-
-@pytest.mark.system
 def test_rows_and_details_are_accessible_in_each_theme_and_width(waiting: Lab) -> None:
     waiting.row("waits.ipynb").locator(".jp-GpuShare-name").click()
     for theme in ("Light", "Dark", "Dark High Contrast"):

@@ -12,6 +12,7 @@ import pytest
 from jupyter_gpushare.settings import Settings, as_environment
 
 from . import privileges
+from .jobs import on_slurm, small_disk  # noqa: F401
 from .matrix import LEASE_SECONDS, Matrix
 from .rows.clocks import clock, late_nursery  # noqa: F401  fixtures of rows
 from .rows.co_lanes import room, room_of_three  # noqa: F401

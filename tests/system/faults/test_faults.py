@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from . import jobs  # noqa: F401
 from .matrix import ROWS, Matrix, Outcome, Row, load
 from .rows import (  # noqa: F401  their rows
     brokers,

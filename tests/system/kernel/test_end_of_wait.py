@@ -11,6 +11,8 @@ import pytest
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Cancel
 
+from .conftest import load
+
 pytestmark = pytest.mark.system
 
 SETUP = """
@@ -58,7 +60,9 @@ def waiting(notebook: Any, neighbour: Any, wait_until: Callable[..., Any]) -> Ca
 
     def waiting(code: str) -> None:
         notebook.begin(code)
-        notebook.until(lambda cell: "Waiting for the device" in cell.text)
+        cell = notebook.until(lambda cell: "Waiting for the device" in cell.text)
+        assert "queue position 1" in cell.text
+        assert "waits for cnn.ipynb" in cell.text
         wait_until(lambda states: states.get("train.ipynb") == "waiting")
 
     return waiting
@@ -113,6 +117,26 @@ def test_a_wait_that_ends_is_an_interrupt_to_the_code_of_the_cell(
     cell = notebook.interrupt()
     assert (cell.status, cell.stdout) == ("ok", "<class 'KeyboardInterrupt'>\n")
     assert re.fullmatch(r"Waited [\d.]+ s for the device\.", lines(cell)[0])
+
+
+def test_a_cell_that_never_fits_ends_in_one_sentence_and_its_own_line(
+    start: Callable[..., Any], nursery: Any, monkeypatch: Any, look: Callable[[], Any]
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPUSHARE_HOST_CAPACITY_BYTES", str(96 << 20))
+    notebook = load(start(nursery=nursery, JPY_SESSION_NAME="train.ipynb"))
+    notebook.run("%gpushare on --squeeze off")
+    assert notebook.run(SETUP).status == "ok"
+    cell = notebook.run("kept = torch.ones(32 << 20)\nwhile True:\n    plain(values)")
+    assert (cell.status, cell.reply["ename"]) == ("error", "DoesNotFit")
+    said, line = cell.traceback.splitlines()
+    need = r"needs 1\d\d MiB \(model and data 1\d\d MiB, working memory [^)]+\)"
+    way_out = r"Try a smaller batch, or `del` what is not needed\."
+    assert re.fullmatch(
+        rf"DoesNotFit: This notebook {need}; the device has 96\.0 MiB\. {way_out}", said
+    )
+    assert re.fullmatch(r"Cell In\[\d+\], line 3: plain\(values\)", line)
+    (view,) = look().devices[0].sessions
+    assert view.reason == "nothing to run; the last cell did not fit"
 
 
 SECONDS_TOLD = re.compile(r"(?:Waited|stopped waiting after) ([\d.]+) s")

@@ -70,6 +70,7 @@ MISTAKES = {
     "%gpushare logs": "`%gpushare logs` wants JOB, to print what the job of this id has",
     "%gpushare cancel nosuch": "there is no job nosuch",
     "%%gpushare submit\na = = 2": "line 1 of the cell is wrong: ",
+    "%%gpushare submit\nprint(nosuch)": "the cell reads nosuch, which this notebook does not",
     "%%gpushare submit\n!ls": "magics and shell commands",
     "%%gpushare submit\nprint(lock)": "the variable lock cannot be sent to a job: ",
 }

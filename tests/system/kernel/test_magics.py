@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,6 @@ from jupyter_gpushare import _core
 from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Change
-from jupyter_gpushare.wire.snapshot import Snapshot
 
 from .conftest import TRAIN
 
@@ -27,16 +25,6 @@ def one(sessions: Callable[[], Any]) -> Any:
 
 
 # --- on and off -----------------------------------------------------------------------------------
-
-
-def test_on_shares_under_the_name_of_the_notebook(
-    notebook: Any, sessions: Callable[[], Any]
-) -> None:
-    cell = notebook.run("%gpushare on")
-    assert cell.status == "ok"
-    assert "GPU sharing is on for train.ipynb; device: host." in cell.text
-    assert "GPU sharing is on for train.ipynb; device: host." in cell.shown(mime="text/html")[0]
-    assert one(sessions).name == "train.ipynb"
 
 
 def test_options_reach_the_broker(notebook: Any, sessions: Callable[[], Any]) -> None:
@@ -183,19 +171,6 @@ def test_status_without_a_broker_says_so(notebook: Any) -> None:
     assert cell.status == "ok"
     assert "GPU sharing is off in this notebook" in cell.text
     assert "no broker answers" in cell.text
-
-
-@pytest.fixture
-def recovers_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JUPYTER_GPUSHARE_RECOVERY_SECONDS", "3600")
-
-
-def test_status_tells_that_notebooks_come_back_to_a_restarted_broker(
-    recovers_for_long: None, neighbour: Any, notebook: Any, look: Callable[[], Snapshot]
-) -> None:
-    os.kill(look().broker.pid, signal.SIGKILL)
-    assert look().broker.recovering
-    assert "The broker was restarted. It grants no turn" in notebook.run("%gpushare status").text
 
 
 def test_a_name_that_is_given_by_hand_is_kept_whole_and_is_no_markup(

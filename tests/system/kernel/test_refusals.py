@@ -28,6 +28,7 @@ WRONG = {
     "%gpushare on --squeeze lots": "--squeeze lots is wrong; it takes auto, off, or the memory",
     "%gpushare pause": "sharing is not on here, so there is nothing to pause",
     "%gpushare pause cn.ipynb": "no notebook is named cn.ipynb; did you mean cnn.ipynb?",
+    "%gpushare pause nobody.ipynb": "no notebook is named nobody.ipynb; there are: cnn.ipynb",
     "%gpushare policy FIAR": "there is no policy 'FIAR'; did you mean fair?",
     "%gpushare squeeze 4 GiB": "sharing is not on here, so nothing is squeezed",
     "%%gpushare --wieght 2\nprint('ran')": "did you mean --weight?",

@@ -18,22 +18,6 @@ def waits(cell: Any) -> bool:
     return "Waiting for the device" in cell.text
 
 
-@pytest.mark.system
-def test_a_cell_that_waits_tells_for_which_notebook(notebook: Any, neighbour: Any) -> None:
-    notebook.run("%gpushare on")
-    neighbour.take()
-    notebook.begin(LOOP.format(turns=1))
-    (line,) = notebook.until(waits).shown()
-    assert "queue position 1" in line
-    assert "cnn.ipynb" in line
-    assert "Interrupt the cell to stop waiting." in line
-    assert "cnn.ipynb" in notebook._cell.shown(mime="text/html")[0]
-    neighbour.give()
-    cell = notebook.finish()
-    assert cell.stdout == "turn 0\n"
-    assert cell.shown("update_display_data")[-1].startswith("Waited ")
-
-
 def test_a_cell_that_does_not_wait_has_no_line(notebook: Any, neighbour: Any) -> None:
     notebook.run("%gpushare on")
     cell = notebook.run(LOOP.format(turns=3))

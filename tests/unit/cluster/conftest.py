@@ -27,7 +27,7 @@ from .program import end
 from .site import Site
 from .work import LAUNCHER, Launches, Makes, made
 
-__all__ = ["ADDRESS"]  # of a Ray
+__all__ = ["ADDRESS", "Slurm", "missing"]
 Sites = Callable[..., Site]
 MakesSettings = Callable[..., Settings]
 NODES, SHARDS = {"n0": 2, "n1": 2, "n2": 1}, {"n2": 4}

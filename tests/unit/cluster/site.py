@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import psutil
 
 from jupyter_gpushare._core import GangRules
-from jupyter_gpushare.cluster.engines.engine import Engine, Lease, Node, Start, Status
+from jupyter_gpushare.cluster.engines.engine import Engine, Lease, Node, Status
 from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
 from jupyter_gpushare.cluster.engines.timeout import EngineWithTimeout
 from jupyter_gpushare.cluster.jobs import JobRecord, Spec
@@ -27,7 +27,7 @@ from jupyter_gpushare.errors import EngineUnavailable
 from ...polling import until
 from .work import TRAINING, generations, iterations, made
 
-QUICK = Bounds(begin=10.0, beat=0.05, postponed=0.05, sweep=1000.0)
+QUICK = Bounds(begin=10.0, beat=0.05, postponed=0.05, sweep=1000.0, most_least=0.0)
 STEP = 0.01  # seconds of one iteration
 TRAIN_STEP = 0.03  # of a training
 LONG = 1000  # iterations of a job that does not end before a test hurries it
@@ -42,36 +42,22 @@ class Troubled(LocalEngine):
         super().__init__(cluster, declared(nodes))
         self.answers = threading.Event()  # else it hangs
         self.answers.set()
-        self.starts_after = 0.0  # seconds
-        self.forgets = False  # the answer to a start
+        self.is_asked = threading.Event()  # for its nodes, since a test has cleared it
         self.cannot_kill = False
         self.said: dict[str, Node] = {}  # of nodes, instead of what is so
         self.statuses: dict[str, Status] = {}  # of jobs
 
     def nodes(self) -> dict[str, Node]:
+        self.is_asked.set()
         self.answers.wait()
         return super().nodes() | self.said
 
-    def start(self, start: Start) -> Lease:
-        self.answers.wait()
-        time.sleep(self.starts_after)
-        lease = super().start(start)
-        if self.forgets:
-            raise EngineUnavailable("no answer")
-        return lease
-
-    def ask_yield(self, lease: Lease) -> None:
-        self.answers.wait()
-        super().ask_yield(lease)
-
     def kill(self, lease: Lease) -> None:
-        self.answers.wait()
         if self.cannot_kill:
             raise EngineUnavailable("the node does not answer")
         super().kill(lease)
 
     def poll(self, leases: Collection[Lease]) -> dict[Lease, Status]:
-        self.answers.wait()
         found = super().poll(leases)
         return {lease: self.statuses.get(lease.job, found[lease]) for lease in found}
 

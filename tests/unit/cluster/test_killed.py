@@ -4,7 +4,6 @@ twice. Its jobs do not notice, and each of their iterations is computed once."""
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -91,17 +90,6 @@ def make_killed(tmp_path: Path) -> Iterator[Callable[[], Killed]]:
     yield make
     for each in there:
         each.close()
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("point", POINTS)
-def test_a_service_that_is_killed_there_and_started_again_loses_nothing(
-    make_killed: Callable[[], Killed], point: str
-) -> None:
-    killed = make_killed()
-    assert killed.serve(point) == -signal.SIGKILL
-    assert killed.serve() == 0
-    killed.check()
 
 
 @pytest.mark.thorough

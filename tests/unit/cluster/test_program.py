@@ -483,7 +483,7 @@ def test_the_command_line_submits_and_shows(
     assert said("jobs") == "no jobs wait or run\n"
     id = said("submit", "--gpus", "2", "--name", "My net", str(script(COUNTS)), "3", "0.01").strip()
     assert id.startswith("my-net-")
-    assert said("logs", "-f", id) == "iteration 0\niteration 1\niteration 2\n"
+    assert said("logs", "-f", "my-net") == "iteration 0\niteration 1\niteration 2\n"
     assert "done" in said("jobs", "--all")
     (row,) = json.loads(said("jobs", "--all", "--json"))
     assert (row["id"], row["state"], row["gpus"]) == (id, "done", 2)
@@ -496,6 +496,9 @@ def test_the_command_line_submits_and_shows(
     assert said("report", "--jobs", "--csv").startswith("user,gpu_seconds,jobs")
     assert main(["submit", str(script(COUNTS)), "3", "--", "--account=a"]) == 1
     assert "--account=a is for sbatch, and these" in capsys.readouterr().err
+    said("submit", "--name", "my net", str(script(COUNTS)), "3", "0.01")
+    assert main(["cancel", "my-net"]) == 1
+    assert "the ids of 2 jobs begin with my-net: my-net-" in capsys.readouterr().err
     assert main(["cancel", "b"]) == 1
     assert capsys.readouterr().err == "jupyter gpushare: there is no job b\n"
 

@@ -1,5 +1,5 @@
 """The journal of a cluster: what it has is on disk, whole, and for one service; the jobs that are
-present, the queue that is made of them, and those that are postponed."""
+present, the queue that is made of them, and those that are postponed; what is old is removed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ import pytest
 from msgspec.structs import astuple, replace
 
 from jupyter_gpushare._core import GangRules
-from jupyter_gpushare.cluster.engines.engine import PART, Capacity, Lease
+from jupyter_gpushare.cluster.engines.engine import PART, Capacity, Lease, Node
+from jupyter_gpushare.cluster.hands.hands import Hands
 from jupyter_gpushare.cluster.jobs import JobRecord, Spec
-from jupyter_gpushare.cluster.journal import MIGRATIONS, JobEvent, Journal
+from jupyter_gpushare.cluster.journal import MIGRATIONS, HourOfJob, JobEvent, Journal
+from jupyter_gpushare.cluster.launch import generation
+from jupyter_gpushare.cluster.pruning import DAY_SECONDS, Keep, Pruning
 from jupyter_gpushare.cluster.queues.gangs import Gangs
 from jupyter_gpushare.cluster.queues.postponed import Postponed
 from jupyter_gpushare.cluster.records import Records
+from jupyter_gpushare.cluster.service import least_of
 from jupyter_gpushare.errors import LimitExceeded
 from jupyter_gpushare.wire.jobs import LookAtUse, UseBy
+
+from .work import Makes, opened
 
 A = JobRecord(
     id="a", user="mia", directory="/jobs/a", spec=Spec(2, nodes=1, options=("-Alab",)), submitted=1
@@ -185,6 +191,22 @@ def test_what_jobs_use_is_counted_by_hour_and_once(journal: Journal) -> None:
     assert Records(journal)["b"].told == 2.0
 
 
+def test_a_turn_is_ten_times_as_long_as_restarts_have_cost(journal: Journal) -> None:
+    def happen(generation: int, **events: float) -> None:
+        for what, at in events.items():
+            journal.note(JobEvent(at, "a", generation, what))
+
+    happen(1, start=0, computes=9, ask=20, yielded=22)  # the first start is no restart
+    happen(2, start=30, computes=35, lost=36)
+    happen(3, start=60, computes=62, ask=70, yielded=71)
+    happen(4, start=80, computes=82)
+    assert journal.restarts(20) == [3, 7]
+    assert journal.restarts(1) == [3]
+    costs: list[list[float]] = [[], [1], [3, 7, 100], [100]]
+    assert [least_of(each, 30, 600) for each in costs] == [30, 30, 70, 600]
+    assert least_of([100], 30, 0) == 30
+
+
 def test_it_is_written_each_minute_at_the_latest(journal: Journal) -> None:
     records = Records(journal)
     records.write(1e9, job(), "submitted")
@@ -223,6 +245,60 @@ def test_what_is_kept_is_written_with_the_next_arrow(journal: Journal) -> None:
     assert journal.job("a") == replace(kept, told=0.0)
     records.write(3.0, records["a"], "note")
     assert journal.job("a") == kept
+
+
+# --- what is old ----------------------------------------------------------------------------------
+
+
+def left(directory: Path) -> set[str]:
+    return {path.relative_to(directory).as_posix() for path in directory.rglob("*t-*")}
+
+
+def end(journal: Journal, directory: Path, day: float) -> None:
+    """A job whose generation has left files."""
+    opened(directory)
+    for name in ("it-3", ".it-4.part", "result-1"):
+        (directory / "g1" / name).touch()
+    id, at = directory.name, day * DAY_SECONDS
+    over = job(id, directory=str(directory), state="done", ended=at)
+    journal.write(over, JobEvent(at, id, 1, "done"), [HourOfJob(0, "", id, 1.0)])
+
+
+def test_what_is_old_is_removed_and_gpu_time_is_kept_longest(
+    journal: Journal, make_job: Makes
+) -> None:
+    pruning, month = Pruning(journal, Hands(), Keep(30.0, 50.0)), 40 * DAY_SECONDS
+    old, new = make_job(1, 0, name="old"), make_job(1, 0, name="new")
+    end(journal, old, 9.0)
+    end(journal, new, 11.0)
+    seen = JobEvent(9 * DAY_SECONDS, "", 0, "nodes")
+    journal.set_nodes(dict.fromkeys("abc", Capacity(1)), seen)
+    for _ in range(2):
+        pruning.forget_one(month)
+    assert pruning.prune(month, {"a": Node(1)}, ["b"])
+    assert not pruning.prune(month + 3599, {}, [])
+    assert [job.id for job in journal.newest(9)] == ["new"]
+    assert [len(journal.events(id)) for id in ("old", "new", "")] == [0, 1, 0]
+    assert [*journal.nodes()] == ["a", "b"]
+    assert (left(old), (old / "job.json").exists()) == ({"g1/result-1"}, False)
+    assert (len(left(new)), (new / "job.json").exists()) == (3, True)
+    assert len(journal.uses(LookAtUse(0.0, 1e10, "job"), None)) == 2
+    assert pruning.prune(75 * DAY_SECONDS, {}, [])
+    assert (journal.uses(LookAtUse(0.0, 1e10, "job"), None), journal.nodes()) == ([], {})
+
+
+def test_a_generation_keeps_the_newest_two_checkpoints_before_it_and_its_own(
+    make_job: Makes,
+) -> None:
+    there = make_job(1, 0)
+    for number in (1, 2, 10):
+        (there / f"g{number}.closed").mkdir()
+        for name in ("it-9", "it-10", "result-1"):
+            (there / f"g{number}.closed" / name).mkdir()
+    generation.remove_old(there, 10, "g1.closed/it-9")
+    results = {f"g{number}.closed/result-1" for number in (1, 2, 10)}
+    tens = {"g10.closed/it-9", "g10.closed/it-10"}
+    assert left(there) - results - tens == {"g1.closed/it-9", "g2.closed/it-9", "g2.closed/it-10"}
 
 
 # --- the queue ------------------------------------------------------------------------------------
@@ -269,6 +345,26 @@ def test_a_queue_of_the_jobs_of_the_journal_decides_as_the_one_before_it() -> No
         queue.request(7.0, jobs["a"])
         assert queue.decide(7.0).starts == {"b": {"n0": 1, "n1": 1}}
     assert after.progress("a") == before.progress("a")
+
+
+def test_a_turn_lasts_for_the_least_that_the_queue_was_told_last() -> None:
+    queue = gangs(n0=1)
+    queue.request(1.0, job("a"))
+    queue.decide(1.0)
+    queue.served(21.0, job("a"), 20.0)
+    queue.request(21.0, job("b"))
+    for least, yields in ((20.1, []), (20.0, ["a"])):
+        queue.set_least(least)
+        assert [*queue.decide(21.0).yields] == yields
+
+
+def test_a_job_with_one_large_tensor_gets_as_few_nodes_as_can_be() -> None:
+    places = []
+    for skew in (0.4, 0.6):
+        queue = gangs(n0=1, n1=2, n2=1)
+        queue.request(1.0, job("a", 2, skew=skew))
+        places.append(queue.decide(1.0).starts["a"])
+    assert [len(place) for place in places] == [2, 1]
 
 
 def test_a_job_that_waits_has_waited_while_there_was_no_service() -> None:

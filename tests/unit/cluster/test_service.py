@@ -7,9 +7,10 @@ import json
 import shutil
 import sqlite3
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 import psutil
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from jupyter_gpushare._core import GangRules
 from jupyter_gpushare.cluster.engines.engine import Node, Start, Status
 from jupyter_gpushare.cluster.jobs import OVERDUE, RANK_LOST, Spec
+from jupyter_gpushare.cluster.journal import JobEvent
 from jupyter_gpushare.cluster.launch import generation
 from jupyter_gpushare.cluster.loop import ServiceLoop
 from jupyter_gpushare.cluster.service import ClusterService
@@ -26,7 +28,7 @@ from jupyter_gpushare.wire.jobs import JobView
 
 from .launch.test_launcher import BEGETS, SLEEPS, lives, pids
 from .site import LONG, STEP, Site, Troubled
-from .work import Makes, generations, iterations, opened
+from .work import Makes, generations, iterations, made, opened
 
 ENDLESS = 100_000
 
@@ -100,9 +102,26 @@ def test_gpus_are_kept_for_the_first_that_waits_and_others_are_told(site: Site) 
     site.finish(wide=10)
 
 
-def seen(site: Site, id: str) -> JobView:
-    (view,) = cluster_view(site.service, "", id, False, "", 0.0).jobs
+def seen(site: Site, id: str, user: str = "") -> JobView:
+    (view,) = cluster_view(site.service, user, id, False, "", 0.0).jobs
     return view
+
+
+@pytest.mark.system
+def test_a_job_computes_for_longer_before_it_is_asked_where_restarts_have_cost_much(
+    site: Site,
+) -> None:
+    """They have cost 100 s here."""
+    for number, what in enumerate(("ask", "yielded", "start", "computes")):
+        ended = time.time() + (100 if what == "computes" else 0)
+        site.journal.note(JobEvent(ended, "x", 1 + number // 2, what))
+    site.restart(most_least=500.0)
+    site.submit("long", LONG, STEP, gpus=4)
+    site.until(lambda: site.attained("long") > 1)
+    site.submit("short", 5, STEP, gpus=2)
+    site.finish(long=LONG)
+    assert "ask" not in site.events("long")
+    site.until_state(short="done")
 
 
 def test_a_job_that_does_not_resume_is_never_asked_to_yield(site: Site) -> None:
@@ -208,21 +227,6 @@ def test_a_job_that_does_not_leave_in_its_lease_is_killed(site: Site) -> None:
     assert not site.ranks("a")
 
 
-def test_a_job_on_a_node_that_is_lost_goes_on_with_others(site: Site) -> None:
-    job = site.submit("a", LONG, STEP, gpus=2, nodes=1)
-    site.until(lambda: generation.newest(job / "g1") != "")
-    (node,) = site.job("a").place
-    site.engine.said = {node: Node(2, alive=False)}
-    site.until(lambda: site.job("a").generation == 2)
-    site.hurry("a")
-    site.until_state(a="done")
-    assert (site.job("a").generation, site.job("a").losses) == (2, 0)
-    assert {*site.computed("a")} == {*range(1, LONG + 1)}
-    assert resumed_where_it_had_saved(site, "a")
-    word = generation.read(job / "g2.closed" / "word.json") or {}
-    assert word["where"].keys() == {"n0", "n1"} - {node}
-
-
 def test_what_is_given_up_is_killed_once_its_node_answers(site: Site) -> None:
     site.restart(sweep=0.1, kill=0.1)
     job = site.submit("a", sys.executable, "-c", BEGETS, gpus=2)
@@ -259,25 +263,20 @@ def test_a_job_that_finds_no_room_waits_and_costs_a_number(site: Site, make_job:
     assert starts[2] - starts[1] >= 2 * site.bounds.postponed
 
 
-@pytest.mark.system
-def test_an_engine_that_does_not_answer_changes_nothing(site: Site) -> None:
-    """And people can submit and cancel meanwhile."""
-    site.answer_seconds = 0.5
-    site.restart()
-    site.begin("a", LONG, STEP, gpus=4)
+def test_a_job_comes_and_goes_while_the_engine_does_not_answer_a_look(site: Site) -> None:
+    loop, stopped = ServiceLoop(site.made, 0.0), Event()
+    loop.ask(ClusterService.jobs)
     site.engine.answers.clear()
-    for _ in range(5):
-        site.service.step()
-    assert site.state("a") in ("starting", "running")
-    site.restart()
-    site.finish(a=LONG)  # its launchers have said how they ended
-    for id in "bc":
-        site.submit(id, 5, STEP)
-    site.service.cancel("c")
-    site.service.step()
-    assert (site.state("b"), site.state("c")) == ("queued", "cancelled")
+    site.engine.is_asked.clear()
+    runs = Thread(target=loop.run, args=(lambda _: None, stopped))
+    runs.start()
+    site.engine.is_asked.wait()
+    spec, directory = Spec(1, resumes=True, tells=True), made(site.directory("a"), 1, 0)
+    assert loop.ask(lambda it: it.submit("a", "", str(directory), spec)).state == "queued"
+    assert loop.ask(lambda it: it.cancel("a")).state == "cancelled"
     site.engine.answers.set()
-    site.until_state(b="done")
+    stopped.set()
+    runs.join()
 
 
 @pytest.mark.parametrize("verb", ["nodes", "start", "kill", "poll", "adopt"])
@@ -295,22 +294,6 @@ def test_an_engine_that_fails_in_any_way_has_not_answered(site: Site, verb: str)
     delattr(site.engine, verb)
     site.until_state(a="cancelled", b="done")
     assert site.is_whole("b", 5)
-
-
-@pytest.mark.parametrize("is_slow", [False, pytest.param(True, marks=pytest.mark.system)])
-def test_a_start_without_an_answer_is_found(site: Site, is_slow: bool) -> None:
-    """The answer is lost, or comes too late."""
-    if is_slow:
-        site.answer_seconds = 0.1
-        site.restart()
-    site.engine.forgets, site.engine.starts_after = not is_slow, 0.3 if is_slow else 0.0
-    site.submit("a", 20, STEP, gpus=4)
-    site.until(lambda: "start" in site.events("a"))
-    site.engine.forgets = False
-    site.until_state(a="done")
-    assert site.is_whole("a", 20)
-    assert "adopted" in site.events("a")
-    assert site.job("a").generation == 1
 
 
 def test_gpus_that_the_engine_has_chosen_itself_are_counted(site: Site) -> None:
@@ -393,10 +376,10 @@ def test_no_other_generation_is_started_while_one_cannot_be_closed(site: Site) -
     (job / "g1.closed" / "in the way").touch()
     for rank in site.ranks("a"):
         rank.kill()
+    site.until(lambda: "cannot be closed" in seen(site, "a").sentence)
     for _ in range(20):
         site.service.step()
     assert site.job("a").generation == 1
-    assert "cannot be closed" in seen(site, "a").sentence
     assert site.events("a").count("note") == 1
     shutil.rmtree(job / "g1.closed")
     site.until(lambda: site.job("a").generation == 2)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from jupyter_gpushare._core import Decision, SessionState
-from jupyter_gpushare._core_testing import Scheduler
 from jupyter_gpushare.reasons import sentence
+
+from .scheduler import Scheduler
 
 
 def look(it: Scheduler, id: str, now: float) -> SessionState:

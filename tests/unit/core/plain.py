@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec
-from jupyter_gpushare._core_testing import Scheduler
+
+from .scheduler import Scheduler
 
 GB = 10**9
 

@@ -7,10 +7,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jupyter_gpushare._core import Demand, Rules, SessionSpec
-from jupyter_gpushare._core_testing import Scheduler
 
 from .looks import look
 from .plain import Job, Simulation
+from .scheduler import Scheduler
 from .searches import tries
 
 MB = 1 << 20
@@ -44,6 +44,8 @@ def test_a_turn_without_reports_does_not_end_soon() -> None:
     it.request(now, "a", 2)
     it.request(now, "b", 1)
     assert expected(it, "b", now) is None  # under `fifo` a has to declare its length
+    it.report(now, "a", 0, DEMAND, 1_000_000_000)
+    assert expected(it, "b", now) is None  # years
     it.report(now, "a", 0, DEMAND, 20)
     assert expected(it, "b", now) == pytest.approx(2.0)
     assert expected(it, "b", now + 0.5) == pytest.approx(1.5)

@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare._core_testing import BlockAllocator
-
 sys.path.append(str(Path(__file__).resolve().parents[3] / "benchmarks"))
-from lanes import allocation_trace
+from lanes import allocation_trace, allocator
 
-PAGE_BYTES = 4096
+pytestmark = pytest.mark.system  # the program that replays is compiled
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _program() -> None:
+    allocator.build()
 
 
 def test_traces_exist() -> None:
@@ -26,15 +29,5 @@ def test_traces_exist() -> None:
 @pytest.mark.parametrize("path", allocation_trace.SHIPPED, ids=allocation_trace.name_of)
 def test_a_trace_takes_three_percent_more_than_its_live_bytes_at_most(path: Path) -> None:
     steps = allocation_trace.read(path)
-    blocks, firsts = BlockAllocator(1 << 20), dict[int, int]()
-    blocks.add(0, blocks.pages)
-    for block, size in steps:
-        if size:
-            first = blocks.allocate(-(-size // PAGE_BYTES))
-            assert first is not None
-            firsts[block] = first
-        else:
-            blocks.free(firsts.pop(block))
-    assert blocks.is_one_block()
-    assert blocks.is_valid() == ""
-    assert blocks.footprint * PAGE_BYTES <= 1.03 * allocation_trace.peak_bytes(steps)
+    footprint = allocator.replay("ours", steps).footprint
+    assert footprint <= allocator.LARGEST_FOOTPRINT * allocation_trace.peak_bytes(steps)

@@ -83,7 +83,7 @@ def test_a_bar_tells_the_rest_of_it() -> None:
     assert remaining.from_tqdm() is None
     with bar(100) as batches:
         batches.update(30)
-        assert remaining.from_tqdm() == 70
+        assert remaining.from_tqdm() == (70, 100)
     with bar(None):
         assert remaining.from_tqdm() is None
 
@@ -92,4 +92,4 @@ def test_bars_in_bars_multiply() -> None:
     with bar(5) as epochs, bar(100) as batches:
         epochs.update(2)
         batches.update(20)
-        assert remaining.from_tqdm() == 2 * 100 + 80
+        assert remaining.from_tqdm() == (2 * 100 + 80, 5 * 100)

@@ -24,12 +24,9 @@ def local(*moment: int) -> float:
     return datetime(*moment).timestamp()  # type: ignore[arg-type]
 
 
-def test_a_day_is_whole_and_included() -> None:
+def test_a_day_is_whole_and_included_and_times_are_this_machines() -> None:
     asked = report.question("2026-11-01", "2026-11-02")
     assert (asked.start, asked.end) == (local(2026, 11, 1), local(2026, 11, 3))
-
-
-def test_times_are_this_machines() -> None:
     asked = report.question("2026-11-01T10:00", "2026-11-01T12:30", "hour")
     assert (asked.start, asked.end) == (local(2026, 11, 1, 10), local(2026, 11, 1, 12, 30))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.client.notebook.waiting_line import WaitingLine
+from jupyter_gpushare.client.notebook.waiting_line import Rounds, WaitingLine
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
@@ -68,18 +68,6 @@ def test_a_terminal_has_one_line_that_is_overwritten(holder: Client) -> None:
     assert all(len(part) < 80 for part in line.replace("\x1b[K", "").split("\r"))
 
 
-@pytest.mark.system
-def test_a_log_has_no_line(holder: Client, wait_until_it_waits: Callable[[], None]) -> None:
-    words = [sys.executable, "-c", IPYTHON]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(words, text=True, **pipes) as process:  # type: ignore[call-overload]
-        wait_until_it_waits()
-        holder.send(m.Finish(1))
-        output, errors = process.communicate(timeout=240)
-    assert output.endswith("mine\n")
-    assert errors == ""
-
-
 SCRIPT = """
 import threading
 import jupyter_gpushare as gpushare
@@ -109,6 +97,7 @@ def test_a_script_that_stops_waiting_shows_its_own_lines_alone(
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=240)
     assert (process.returncode, output) == (-signal.SIGINT, "")
+    assert "Waiting for" not in errors  # a log has no lines that change
     assert "the user's own line" in errors
     assert "jupyter_gpushare/" not in errors
     assert "contextlib" not in errors
@@ -147,6 +136,8 @@ class Shown(WaitingLine):
     def show(self, text: str) -> None:
         self.lines.append(text)
 
+    show_steady = close = show
+
 
 def test_waits_are_summed_up_until_the_cell_ends() -> None:
     shown = Shown()
@@ -156,8 +147,20 @@ def test_waits_are_summed_up_until_the_cell_ends() -> None:
     for seconds in (60.0, 90.0):
         shown(m.Wait(1, 1, seconds, ""))
         shown.finish_wait(seconds)
-    assert shown.lines[-1] == "Waited 2 min 30 s for the device, in 2 waits."
     shown.cell_ended()
+    assert shown.lines[-1] == "Waited 2 min 30 s for the device, in 2 waits."
     shown(m.Wait(1, 1, 60.0, ""))
     shown.finish_wait(60.0)
     assert shown.lines[-1] == "Waited 60 s for the device."
+
+
+def test_waits_belong_to_a_round_of_turns_until_one_is_longer_than_two_rounds() -> None:
+    rounds = Rounds()
+    rounds.count(10.0, 5.0)
+    assert not rounds.are_quick(0.5)  # nothing is known of a round
+    rounds.count(14.0, 6.0)
+    assert rounds.share == 0.25
+    assert [rounds.are_quick(wait) for wait in (7.9, 8.0)] == [True, False]
+    assert [rounds.go_on(now) for now in (21.9, 22.0)] == [True, False]
+    rounds.count(40.0, 7.0)
+    assert not rounds.are_quick(0.5)  # in a round of 26 s each wait is read

@@ -134,7 +134,7 @@ def test_a_newcomer_that_can_never_fit_is_refused_with_the_numbers(
     session: Session, iterate: Callable[[], None]
 ) -> None:
     buffers = [buffer.fill_(1) for buffer in untouched(4)]
-    with pytest.raises(DoesNotFit, match=r"needs .* persistent .* the device has 192"):
+    with pytest.raises(DoesNotFit, match=r"needs .* \(model and data .* the device has 192"):
         until(lambda: False, iterate)  # the answer takes its time
     assert buffers[0].all()
 

@@ -7,11 +7,13 @@ import os
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from ...checkpoints.store import Store, leave, newest_intact, none_is_intact, say, seconds_of
 from ...checkpoints.termination import bear
 from .agreement import Agreed, Agreement
 from .gang import Gang
+from .skew import skew_of
 
 
 class Saves:
@@ -47,9 +49,11 @@ class Saves:
             raise none_is_intact(there)
         return there[found]
 
-    def begin(self, iteration: int) -> None:
+    def begin(self, iteration: int, model: Any) -> None:
         """The loop begins. All ranks call it."""
         if self._store is not None:
+            if self.gang.leads:
+                self._store.announce(skew_of([model]))
             self._agreement = Agreement(self._store, self.gang, self._every, iteration)
 
     def after(self, iteration: int, of: float) -> Agreed:

@@ -50,7 +50,7 @@ class _Hooks:
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
         self._of = trainer.estimated_stepping_batches
-        self._saves.begin(trainer.global_step)
+        self._saves.begin(trainer.global_step, module)
 
     def on_train_batch_end(self, trainer: Any, module: Any, out: Any, batch: Any, at: int) -> None:
         has_stepped = (at + 1) % trainer.accumulate_grad_batches == 0

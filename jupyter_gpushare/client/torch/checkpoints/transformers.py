@@ -27,12 +27,14 @@ class _Hooks:
         found = self._saves.resume_from
         return None if found is None else str(found / NAME)
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, model: Any = None, **_: Any
+    ) -> None:
         if args.save_only_model:
             raise InvalidValue(
                 "a job cannot go on from the model alone: train without `save_only_model`"
             )
-        self._saves.begin(state.global_step)
+        self._saves.begin(state.global_step, model)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._agreed = self._saves.after(state.global_step, state.max_steps)

@@ -24,6 +24,7 @@ from jupyter_gpushare.cluster.engines.engine import Engine, Lease, Node, Start
 from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
 from jupyter_gpushare.cluster.engines.slurm import SlurmEngine
 from jupyter_gpushare.cluster.launch import generation
+from jupyter_gpushare.cluster.launch.contents import Contents
 from jupyter_gpushare.cluster.launch.generation import YIELDED
 from jupyter_gpushare.errors import InvalidValue, NoRoom
 from jupyter_gpushare.wire.jobs import Gpus
@@ -103,7 +104,7 @@ def test_a_job_runs_on_each_of_its_nodes_to_its_end(trial: Trial) -> None:
     """A node has as many ranks as GPUs, whatever the engine makes of the division."""
     job = trial.make_job(sys.executable, "-c", PRINTS, ranks="gpu")
     trial.ended(trial.start(job, n1=2, n0=1))
-    assert generation.endings(job / "g1") == {"n0": 0, "n1": 0}
+    assert Contents(job / "g1").endings() == {"n0": 0, "n1": 0}
     found = environments(job)
     assert [one["RANK"] for one in found] == ["0", "1", "2"]
     assert all(one["LOCAL_WORLD_SIZE"] == str(len(gpus_of(one))) for one in found)
@@ -156,7 +157,7 @@ def test_what_finds_no_room_leaves_nothing(trial: Trial) -> None:
     pids(first)
     finds_no_room(trial, second, n0=2, n1=2)
     until(lambda: trial.engine.adopt() == {lease})
-    assert not generation.beats(second / "g1")
+    assert not Contents(second / "g1").beats()
 
 
 def finds_no_room(trial: Trial, job: Path, **where: Gpus) -> None:
@@ -204,7 +205,7 @@ def test_each_node_is_asked_to_yield(trial: Trial) -> None:
         until(lambda: bool(generation.newest(job / "g1")))
         trial.engine.ask_yield(lease)
     trial.ended(lease)
-    assert generation.endings(job / "g1") == {"n0": YIELDED, "n1": YIELDED}
+    assert Contents(job / "g1").endings() == {"n0": YIELDED, "n1": YIELDED}
 
 
 @pytest.mark.system
@@ -216,7 +217,7 @@ def test_a_gang_that_is_asked_at_once_yields_or_has_not_heard_it(trial: Trial) -
         trial.engine.ask_yield(lease)
     while trial.runs(lease):
         trial.engine.ask_yield(lease)
-    assert generation.endings(job / "g1") == {"n0": YIELDED}
+    assert Contents(job / "g1").endings() == {"n0": YIELDED}
 
 
 def test_all_processes_of_all_nodes_are_killed(trial: Trial) -> None:
@@ -227,7 +228,7 @@ def test_all_processes_of_all_nodes_are_killed(trial: Trial) -> None:
     until(lambda: not any(map(lives, there)))
     trial.ended(lease)
     trial.engine.kill(lease)  # of what is gone: nothing
-    assert {*generation.endings(job / "g1").values()} <= {-signal.SIGTERM}  # none has failed
+    assert {*Contents(job / "g1").endings().values()} <= {-signal.SIGTERM}  # none has failed
 
 
 def test_what_a_dead_launcher_has_left_is_killed(trial: Trial) -> None:
@@ -265,13 +266,13 @@ def test_a_launcher_outlives_the_process_that_has_started_it(trial: Trial) -> No
     opened(job)
     code = (
         "from pathlib import Path;"
-        "from tests.unit.cluster.engines.test_engines import ENGINES, generation, until;"
+        "from tests.unit.cluster.engines.test_engines import ENGINES, Contents, until;"
         "from jupyter_gpushare.cluster.engines.engine import Start; import os;"
         f"start = Start({trial.cluster!r}, 'a', 1, Path({str(job)!r}), {{'n0': 1}});"
         f"ENGINES[{trial.kind!r}]({trial.cluster!r}).start(start);"
     )
     if trial.kind == "ray":  # it gives an actor up that has not begun when its maker ends
-        code += f"until(lambda: generation.beats(Path({str(job / 'g1')!r})));"
+        code += f"until(lambda: Contents(Path({str(job / 'g1')!r})).beats());"
     code += "os.kill(os.getpid(), 9)"
     root = Path(__file__).parents[4]
     run = subprocess.run([sys.executable, "-c", code], cwd=root, check=False)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.cluster.launch import generation
+from jupyter_gpushare.cluster.launch.contents import Contents
 from jupyter_gpushare.cluster.launch.generation import Progress, Word
 
 WORD = Word("", {"n1": 2, "n0": 1})
@@ -68,11 +69,19 @@ def test_progress_that_cannot_be_is_not_believed(
     assert generation.progress(tmp_path) == progress
 
 
+@pytest.mark.parametrize(
+    ("told", "skew"), [('{"skew": 0.5}', 0.5), ('{"skew": 1.5}', 0), ('{"skew": "1"}', 0), ("", 0)]
+)
+def test_a_skew_that_cannot_be_is_not_believed(told: str, skew: float, tmp_path: Path) -> None:
+    (tmp_path / "keeps").write_text(told)
+    assert Contents(tmp_path).skew() == skew
+
+
 @pytest.mark.parametrize("code", ["0", None, 1.5, True])
 def test_an_ending_without_a_number_is_none(code: Any, tmp_path: Path) -> None:
     generation.write(tmp_path / "ended.n0.json", {"code": code})
     generation.write(tmp_path / "ended.n1.json", {"code": -9})
-    assert generation.endings(tmp_path) == {"n1": -9}
+    assert Contents(tmp_path).endings() == {"n1": -9}
 
 
 def beaten(directory: Path, **times: float) -> None:
@@ -82,18 +91,18 @@ def beaten(directory: Path, **times: float) -> None:
 
 
 def test_a_node_is_silent_that_does_not_beat_while_another_one_does(tmp_path: Path) -> None:
-    assert generation.silent(tmp_path, 30) == set()
+    assert Contents(tmp_path).silent(30) == set()
     beaten(tmp_path, n0=100.0, n1=131.0, n2=101.0)
-    assert generation.silent(tmp_path, 30) == {"n0"}
-    assert generation.silent(tmp_path, 31) == set()
+    assert Contents(tmp_path).silent(30) == {"n0"}
+    assert Contents(tmp_path).silent(31) == set()
 
 
 def test_a_generation_has_run_from_its_first_rank_to_its_last_beat(tmp_path: Path) -> None:
     beaten(tmp_path, n0=100.0, n1=131.0)
-    assert generation.ran(tmp_path) == 0
+    assert Contents(tmp_path).ran() == 0
     (tmp_path / "master.json").touch()
     os.utime(tmp_path / "master.json", (101.0, 101.0))
-    assert generation.ran(tmp_path) == 30
+    assert Contents(tmp_path).ran() == 30
     os.utime(tmp_path / "master.json", (140.0, 140.0))  # and no beat since
-    assert generation.ran(tmp_path) == 0
-    assert generation.ran(tmp_path / "none") == 0
+    assert Contents(tmp_path).ran() == 0
+    assert Contents(tmp_path / "none").ran() == 0

@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 from jupyter_gpushare.cluster.launch import generation
-from jupyter_gpushare.cluster.launch.generation import FENCED, YIELDED
+from jupyter_gpushare.cluster.launch.contents import Contents, tail
+from jupyter_gpushare.cluster.launch.generation import FENCED
 
 from ....polling import comes, until
 from ..work import LAUNCHER, Launches, Makes, iterations, opened
@@ -103,7 +104,7 @@ def test_ranks_have_the_environment_of_a_process_group(
     assert [" ".join(one[name] for name in names) for one in found] == expected
     assert {one["WORLD_SIZE"] for one in found} == {str(len(expected))}
     assert len({(one["MASTER_ADDR"], one["MASTER_PORT"]) for one in found}) == 1
-    assert generation.endings(directory) == {"n0": 0, "n1": 0}
+    assert Contents(directory).endings() == {"n0": 0, "n1": 0}
 
 
 Starts = Callable[..., "tuple[Path, subprocess.Popen[bytes]]"]
@@ -141,24 +142,13 @@ def test_no_rank_of_a_gang_starts_before_all_its_launchers_have_begun(
     job = make_job(3, 0)
     directory = opened(job, n0=1, n1=1)
     launchers = [launch(job, node=first)]
-    until(lambda: generation.beats(directory) == {first})
-    assert not comes(lambda: generation.has_ranks(directory), seconds=0.3)
+    until(lambda: Contents(directory).beats() == {first})
+    assert not comes(lambda: Contents(directory).has_ranks(), seconds=0.3)
     assert iterations([directory]) == []
     launchers.append(launch(job, node="n1" if first == "n0" else "n0"))
     assert [launcher.wait() for launcher in launchers] == [0, 0]
-    assert generation.has_ranks(directory)
+    assert Contents(directory).has_ranks()
     assert iterations([directory]) == [1, 2, 3]
-
-
-@pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGTERM])
-def test_a_signal_asks_the_ranks_to_yield(number: signal.Signals, start: Starts) -> None:
-    job, launcher = start(100_000, 0.01)
-    until((job / "g1" / "progress.json").exists)
-    launcher.send_signal(number)
-    assert launcher.wait() == YIELDED
-    assert generation.endings(job / "g1") == {"n0": YIELDED}
-    saved = generation.read(job / generation.newest(job / "g1")) or {}
-    assert iterations([job / "g1"]) == list(range(1, saved["iteration"] + 1))
 
 
 @pytest.mark.parametrize(
@@ -181,10 +171,10 @@ def test_a_rank_that_fails_as_a_batch_system_ends_it_has_not_failed_by_itself(
     job, launcher = start(sys.executable, "-c", begin + BEGETS)
     rank, _ = pids(job)
     launcher.terminate()
-    until(lambda: generation.heard(job / "g1") == {"n0"})
+    until(lambda: Contents(job / "g1").heard() == {"n0"})
     os.kill(rank, signal.SIGTERM)
     assert launcher.wait() == 128 + signal.SIGTERM
-    assert generation.endings(job / "g1") == {"n0": -signal.SIGTERM}
+    assert Contents(job / "g1").endings() == {"n0": -signal.SIGTERM}
 
 
 @pytest.mark.system
@@ -211,7 +201,7 @@ def test_a_rank_that_fails_ends_the_others_before_it_is_said(start: Starts) -> N
     fails = f"import os, sys\nif os.environ['RANK'] == '1': sys.exit(3)\n{BEGETS}"
     job, launcher = start(sys.executable, "-c", fails, gpus=2, ranks="gpu")
     assert launcher.wait() == 3
-    assert generation.endings(job / "g1") == {"n0": 3}
+    assert Contents(job / "g1").endings() == {"n0": 3}
     if (job / "work" / "pids").exists():
         assert not any(map(lives, pids(job)))
 
@@ -228,8 +218,8 @@ def test_how_a_rank_has_ended_is_told(
 ) -> None:
     job, launcher = start(*command)
     assert launcher.wait() == status
-    assert generation.endings(job / "g1") == {"n0": code}
-    assert said in generation.tail(job / "g1" / "log.n0")
+    assert Contents(job / "g1").endings() == {"n0": code}
+    assert said in tail(job / "g1" / "log.n0")
 
 
 def test_ranks_and_what_they_start_end_when_the_generation_is_closed(start: Starts) -> None:
@@ -238,7 +228,7 @@ def test_ranks_and_what_they_start_end_when_the_generation_is_closed(start: Star
     generation.close_generation(job, 1)
     assert launcher.wait() == FENCED
     until(lambda: not any(map(lives, ranks)))
-    assert generation.endings(job / "g1.closed") == {}
+    assert Contents(job / "g1.closed").endings() == {}
     assert not (job / "g1").exists()
 
 
@@ -255,5 +245,5 @@ def test_no_second_launcher_of_a_node_runs(start: Starts, launch: Launches) -> N
     job, _ = start(sys.executable, "-c", BEGETS)
     pids(job)
     assert launch(job).wait() == FENCED
-    assert generation.endings(job / "g1") == {}
+    assert Contents(job / "g1").endings() == {}
     assert all(map(lives, pids(job)))

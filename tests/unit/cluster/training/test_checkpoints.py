@@ -50,7 +50,7 @@ def test_it_yields_to_others_and_goes_on_in_the_middle_of_an_epoch(
 ) -> None:
     """In the first of its two loops, and in the second."""
     result = trains.trained("long", "train.py", workers, gpus=1, stops=stops, asks=asks)
-    assert trains.job("long").keeps
+    assert (trains.job("long").keeps, trains.job("long").skew) == (True, 0.69)
     assert trains.is_whole("long", COUNT)
     assert result == alone(tmp_path, "train.py", workers)
     (log,) = trains.directory("long").glob("g1.closed/log.*")
@@ -162,20 +162,6 @@ def test_a_generation_that_was_given_up_ends_at_its_next_write(job: Path) -> Non
             write()
         assert ended.value.code == store.FENCED == generation.FENCED
     assert [path.name for path in job.iterdir()] == ["g1.closed"]
-
-
-def test_a_full_disk_leaves_the_older_checkpoint(job: Path) -> None:
-    one = Store(environment(job, 1))
-    one.commit(5, writes())
-
-    def fills(part: Path) -> None:
-        writes(b"part of it")(part)
-        with open("/dev/full", "wb", buffering=0) as full:
-            full.write(b"the rest")
-
-    with pytest.raises(OSError, match="No space left"):
-        one.commit(6, fills)
-    assert [path.name for path in sorted((job / "g1").glob("*it-*"))] == ["it-000000005"]
 
 
 # --- what is said of it --------------------------------------------------------------------------

@@ -67,6 +67,7 @@ class Site:
             cluster_as_user="sudo -n -u {user}",
             cluster_bounds="2 1000",
             cluster_least_seconds=0.5,
+            cluster_most_least_seconds=0,
             cluster_look_seconds=0.1,
             cluster_jobs_per_user=3,
             socket_mode="0666",

@@ -15,10 +15,10 @@ from jupyter_gpushare._core import (
     SessionSpec,
     chunk_bytes,
 )
-from jupyter_gpushare._core_testing import Scheduler
 
 from ..looks import asked, granted, look, why
 from ..plain import GB, Job, Simulation
+from ..scheduler import Scheduler
 
 DEMAND = Demand(1, 6)
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare._core import Decision, Demand, Reason, Rules, SessionSpec
-from jupyter_gpushare._core_testing import Scheduler
 
 from ..looks import granted, look, why
+from ..scheduler import DEVICE, Scheduler
 
 GIB = 1 << 30
 
@@ -286,7 +286,7 @@ def test_persistent_memory_may_grow_as_far_as_the_safety_rule_allows() -> None:
     it = scheduler()
     it.open(0, "a", spec(3, 2))
     it.open(0, "b", spec(1, 1))
-    assert it.free == 4 * GIB
+    assert it.free(DEVICE) == 4 * GIB
     assert it.may_keep("a", 7 * GIB)
     assert not it.may_keep("a", 7 * GIB + 1)
     assert it.may_keep("a", 0)

@@ -22,8 +22,8 @@ from jupyter_gpushare._core import (
     SqueezeOption,
     policies,
 )
-from jupyter_gpushare._core_testing import Scheduler
 
+from ..scheduler import Scheduler
 from ..searches import tries
 
 POLICIES = [name for name, _ in policies()]
@@ -858,7 +858,7 @@ class AgainstTheModel(RuleBasedStateMachine):
     @invariant()
     def is_valid(self) -> None:
         assert self.real.is_valid() == ""
-        assert self.real.unmanaged == self.model.unmanaged
+        assert self.real.snapshot(self.now).unmanaged == self.model.unmanaged
         for state in self.real.snapshot(self.now).sessions:
             n = self.model.notebooks[state.id]
             assert (state.lane is not None) == n.placed

@@ -8,15 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from jupyter_gpushare._core import (
-    Demand,
-    Rules,
-    SessionSpec,
-    SqueezeOption,
-)
-from jupyter_gpushare._core_testing import Scheduler
+from jupyter_gpushare._core import Demand, Rules, SessionSpec, SqueezeOption
 
 from ..looks import granted
+from ..scheduler import DEVICE, Scheduler
 
 Sizes = tuple[tuple[int, float], ...]
 GAN: Sizes = ((60, 1.0), (40, 1.08), (20, 1.3))
@@ -41,9 +36,9 @@ def squeezed(it: Scheduler) -> dict[str, int]:
 
 def test_only_what_the_floor_makes_impossible_is_refused_with_the_numbers() -> None:
     it = Scheduler(100)
-    with pytest.raises(OverflowError, match=r"50 bytes.*60 bytes\) ephemeral, squeezed as far as"):
+    with pytest.raises(OverflowError, match=r"data 50 B, working memory 60 B, squeezed as far as"):
         it.open(0, "a", spec(50, (200, 1.0), (60, 1.4)))
-    assert len(it) == 0
+    assert it.snapshot(0).sessions == []
 
 
 @pytest.mark.parametrize(
@@ -89,7 +84,7 @@ def test_a_squeezed_session_whose_options_have_grown_keeps_a_place() -> None:
     it.request(1, "a", 2)
     it.finish(2, "b", 1)
     it.report(2, "a", 1, demand(20, (62, 1.0), (42, 1.08), (22, 1.3)), None)
-    assert it.squeezed("a") == 42
+    assert it.squeezed(DEVICE, "a") == 42
 
 
 def test_a_named_successor_keeps_what_it_has_when_it_reports() -> None:

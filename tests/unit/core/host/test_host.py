@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare import _core
 from jupyter_gpushare._core import Decision, Demand, Host, Reason, Rules, SessionSpec
-from jupyter_gpushare._core_testing import Scheduler
 from jupyter_gpushare.reasons import sentence
 
+from ..scheduler import Scheduler
 from ..searches import tries
 
 GIB = 1 << 30

@@ -15,9 +15,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jupyter_gpushare._core import Demand, Rules, SessionSpec, policies
-from jupyter_gpushare._core_testing import Scheduler
 
 from ..plain import Job, Simulation
+from ..scheduler import Scheduler
 from ..searches import tries
 
 POLICIES = [name for name, _ in policies()]

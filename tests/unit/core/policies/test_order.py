@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec, policies
-from jupyter_gpushare._core_testing import Scheduler
+
+from ..scheduler import Scheduler
 
 POLICIES = [name for name, _ in policies()]
 MB = 1 << 20

@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from jupyter_gpushare._core import Demand, Reason, Rules, SessionSpec
-from jupyter_gpushare._core_testing import Scheduler
 from jupyter_gpushare.reasons import sentence
 
 from ..looks import asked, granted, look, why
 from ..plain import Job, Simulation
+from ..scheduler import Scheduler
 
 GB = 10**9
 ONE_LANE = Rules(running_lanes=1)

@@ -1,32 +1,13 @@
-// Steps through gangs' virtual time, and events of a cluster, under the sanitizers, without which
-// the Python tests run.
-#include "core/cluster/gangs.h"
-
+// Events of a cluster under the sanitizers, without which the Python tests run.
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <random>
 #include <string>
 
-using namespace gpushare;
+#include "core/cluster/cluster_queue.h"
 
-TEST_CASE("at no time are more devices in use than there are") {
-  std::mt19937 draw(1);
-  for (const char* policy : {"las", "gittins", "srsf"}) {
-    std::vector<Gang> gangs;
-    for (int i = 0; i < 200; ++i)
-      gangs.push_back({std::to_string(i), 1 + static_cast<int>(draw() % 7),
-                       1 + static_cast<double>(draw() % 900) / 10,
-                       static_cast<double>(draw() % 500), static_cast<double>(draw() % 10) / 10});
-    GangSimulation simulation(gangs, {4, 2, 1}, policy, {{10, 100}, 2, 1, {10, 100, kNever}, 50});
-    for (int second = 0; second < 1000; ++second) {
-      simulation.run(second);
-      REQUIRE(simulation.is_valid() == "");
-    }
-    simulation.run(kNever);
-    for (const GangOutcome& outcome : simulation.outcomes()) CHECK(outcome.ended);
-  }
-}
+using namespace gpushare;
 
 namespace {
 
@@ -78,6 +59,14 @@ struct Story {
 };
 
 }  // namespace
+
+TEST_CASE("the index is the chance of ending within the quantum, over the service that it takes") {
+  CHECK(gittins_index({4, 8, 12}, 0, 4) == doctest::Approx(1.0 / 3 / 4));
+  CHECK(gittins_index({4, 8, 12}, 4, 4) == doctest::Approx(1.0 / 2 / 4));
+  CHECK(gittins_index({4, 8, 12}, 0, 8) == doctest::Approx(2.0 / (4 + 8 + 8)));
+  CHECK(gittins_index({4, 8, kNever}, 8, 4) == 0);
+  CHECK(gittins_index({4, 8, 12}, 12, 4) == 0);
+}
 
 TEST_CASE("a queue of a cluster stays valid while hosts come and go, and gangs move") {
   for (unsigned seed = 0; seed < 50; ++seed) {

@@ -1,0 +1,53 @@
+"""Removes what is old: jobs that are over, with their checkpoints and keys; events, and nodes that
+the engine does not name any more; and, later than all that, the sums of what was used."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+from .engines.engine import Node
+from .hands.hands import Hands
+from .journal import Journal
+
+NEVER = float("-inf")
+DAY_SECONDS = 86_400.0
+PRUNE_SECONDS = 3600.0
+
+
+class Keep(NamedTuple):
+    """Days; 0: for ever."""
+
+    jobs: float = 30.0
+    uses: float = 400.0
+
+
+class Pruning:
+    """Raises what the journal raises."""
+
+    def __init__(self, journal: Journal, hands: Hands, keep: Keep) -> None:
+        self._journal, self._hands, self._keep = journal, hands, keep
+        self._pruned = NEVER  # when events, nodes and uses were
+
+    def forget_one(self, now: float) -> None:
+        """One job alone, since a large checkpoint takes time. Files that cannot be removed stay."""
+        if (job := self._journal.over_before(before(now, self._keep.jobs))) is not None:
+            with suppress(OSError):
+                self._hands.of(job.user).forget(job.directory)
+            self._journal.forget(job.id)
+
+    def prune(self, now: float, nodes: Mapping[str, Node], held: Collection[str]) -> bool:
+        """The engine names these nodes, and jobs hold GPUs of some. Return whether it was time for
+        it."""
+        if 0 <= now - self._pruned < PRUNE_SECONDS:
+            return False
+        self._pruned = now
+        self._journal.see_nodes(now, nodes)
+        old, old_uses = before(now, self._keep.jobs), before(now, self._keep.uses)
+        self._journal.remove_old(old, old_uses, held)
+        return True
+
+
+def before(now: float, days: float) -> float:
+    return now - days * DAY_SECONDS if days else NEVER

@@ -1,0 +1,91 @@
+"""The outputs of a notebook, as a page draws them beside the panel: lines that stand still."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.client.session.session import Session
+from jupyter_gpushare.settings import Settings
+
+from .conftest import SHARE, TRAIN, write_notebook
+
+expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
+OTHERS = 11
+LOOK_SECONDS = 60.0
+STEADY = re.compile(r"Takes turns with 11 others; \d+% of the time; waited .+\.")
+ENDED = "This cell does not run any more."
+# The heights and the texts that it has had, one after the other.
+HEIGHTS = """async (line, milliseconds) => {
+  const found = { heights: [], texts: [] };
+  const end = performance.now() + milliseconds;
+  while (performance.now() < end) {
+    const height = line.getBoundingClientRect().height;
+    if (height !== found.heights.at(-1)) found.heights.push(height);
+    if (line.textContent !== found.texts.at(-1)) found.texts.push(line.textContent);
+    await new Promise(requestAnimationFrame);
+  }
+  return found;
+}"""
+TOO_WIDE = """output => [...output.querySelectorAll('div')]
+  .filter(node => node.clientWidth > 0 && node.scrollWidth > node.clientWidth + 1)
+  .map(node => `${node.scrollWidth - node.clientWidth} px: ${node.textContent.slice(0, 80)}`)"""
+
+
+@pytest.fixture
+def others(settings: Settings) -> Iterator[Callable[[], None]]:
+    """Open notebooks that train until the test has ended."""
+    ended = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def train(number: int) -> None:
+        session = Session(settings, name=f"student_{number:02}.ipynb")
+        session.open()
+        while not ended.is_set():
+            session.enter()
+            time.sleep(0.02)  # an iteration
+            session.boundary()
+        session.close()
+
+    def others() -> None:
+        threads.extend(threading.Thread(target=train, args=(one,)) for one in range(OTHERS))
+        for thread in threads:
+            thread.start()
+
+    yield others
+    ended.set()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.system
+def test_a_cell_that_takes_turns_has_one_line_of_one_height_until_its_kernel_is_killed(
+    visit: Any, notebooks: Path, sessions: Any, others: Callable[[], None]
+) -> None:
+    cells = (SHARE, "%gpushare help", "%gpushare status", TRAIN)
+    write_notebook(notebooks / "alice.ipynb", *cells)
+    lab = visit("alice.ipynb")
+    others()
+    lab.run_all()
+    line = lab.outputs.last.locator(".jp-OutputArea-output")
+    expect(line).to_have_text(STEADY)
+    found = line.evaluate(f"line => ({HEIGHTS})(line, {1000 * LOOK_SECONDS})")
+    lab.picture("takes-turns")
+    assert len(found["heights"]) == 1
+    assert 1 < len(found["texts"]) < LOOK_SECONDS + 2
+    assert [text for text in found["texts"] if not STEADY.fullmatch(text.strip())] == []
+    for index in (1, 2):
+        assert lab.outputs.nth(index).evaluate(TOO_WIDE) == []
+    os.kill(sessions()["alice.ipynb"].pid, signal.SIGKILL)
+    expect(line).to_have_text(ENDED)
+    lab.save()
+    lab.page.reload()
+    expect(lab.outputs.last).to_contain_text(ENDED)
