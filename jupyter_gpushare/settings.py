@@ -253,13 +253,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_keep_days: Annotated[
         float,
         NotNegative,
-        "days for which a job that is over is listed, and its checkpoints are kept;"
-        " 0: for ever. Its logs and other files stay",
+        "days for which a finished job is listed and its checkpoints are kept; 0: no limit."
+        " Its logs and other files stay",
     ] = 30.0
     cluster_keep_usage_days: Annotated[
         float,
         NotNegative,
-        "days for which the GPU time of jobs is kept for reports; 0: for ever",
+        "days for which the GPU time of jobs is kept for reports; 0: no limit",
     ] = 400.0
     max_sessions: Annotated[int, Positive, "sessions that one broker admits at most"] = 20_000
     max_sessions_per_user: Annotated[int, Positive, "sessions that one user may have"] = 1_000

@@ -1,5 +1,5 @@
-"""Removes what is old: jobs that are over, with their checkpoints and keys; events, and nodes that
-the engine does not name any more; and, later than all that, the sums of what was used."""
+"""Removes old records: finished jobs with their checkpoints and keys, events, nodes that the engine
+no longer names and, last, the sums of GPU time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ PRUNE_SECONDS = 3600.0
 
 
 class Keep(NamedTuple):
-    """Days; 0: for ever."""
+    """Days; 0: no limit."""
 
-    jobs: float = 30.0
-    uses: float = 400.0
+    jobs: float
+    uses: float
+
+
+ALL = Keep(jobs=0, uses=0)
 
 
 class Pruning:

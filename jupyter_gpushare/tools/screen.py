@@ -37,7 +37,7 @@ FIELDS = (
     Field("Device time", 11, right=True),
     Field("Memory", 8, right=True),
 )
-# Where there is room for them, in this order.
+# A wide terminal has room for the first, or for both.
 WIDER = (Field("Iterations", 16, right=True), Field("Reason", 30))
 
 
