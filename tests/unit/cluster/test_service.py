@@ -142,11 +142,12 @@ def test_a_job_that_does_not_resume_is_never_asked_to_yield(site: Site) -> None:
 
 
 def test_the_same_job_is_submitted_once(site: Site) -> None:
-    site.submit("a", 5, STEP)
-    site.submit("a", 5, STEP)
+    site.submit("a", LONG, STEP)
+    site.submit("a", LONG, STEP)
     assert site.events("a") == ["submitted"]
-    site.until_state(a="done")
-    site.submit("a", 5, STEP)
+    site.until_state(a="running")
+    site.finish(a=LONG)
+    site.submit("a", LONG, STEP)
     assert site.events("a") == ["submitted", "start", "started", "computes", "done"]
     found = site.job("a")
     assert (found.state, found.submitted < found.first < found.ended) == ("done", True)
