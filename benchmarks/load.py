@@ -7,7 +7,7 @@ a holder's Finish to the next one's Grant, by way of the broker, as the notebook
 the floor is a bare round trip to a process that does nothing else, just before. Growth is told by
 lines through the minutes of the run after its first tenth.
 
-It writes docs/results/load.md, docs/pictures/load.svg and benchmarks/results/load.json.
+It writes docs/results/load.md, docs/pictures/load.png and benchmarks/results/load.json.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results" / "load.md"
 RESULTS = ROOT / "benchmarks" / "results" / "load.json"
-PICTURE = Path("..") / "pictures" / "load.svg"  # from the page
+PICTURE = Path("..") / "pictures" / "load.png"  # from the page
 SESSIONS, ACTIVE, SUBSCRIBERS, COMERS_PER_MINUTE = 200, 60, 50, 1000
 QUANTUM_SECONDS = 0.1
 LOOK_SECONDS = 0.25

@@ -78,7 +78,7 @@ def beside(rows: Iterable[Published]) -> str:
 
 
 def picture(name: str, words: str) -> str:
-    return f"![{words}](../{PICTURES.relative_to('docs')}/{name}.svg)"
+    return f"![{words}](../{PICTURES.relative_to('docs')}/{name}.png)"
 
 
 def spread(values: Sequence[float], digits: int = 1) -> str:
@@ -111,7 +111,7 @@ class Page:
         target.mkdir(parents=True, exist_ok=True)
         for name, figure in section.pictures.items():
             with plots.style():
-                plots.save(figure, target / f"{name}.svg")
+                plots.save(figure, target / f"{name}.png")
         self._parts[section.title] = f"{markdown(section)}\n\n{_origin(seconds)}"
 
     def write(self) -> None:
@@ -119,7 +119,7 @@ class Page:
         show."""
         text = "\n\n".join([HEAD, *self._parts.values()]) + "\n"
         PAGE.write_text(text)
-        for picture in (ROOT / PICTURES).glob("*.svg"):
+        for picture in (ROOT / PICTURES).glob("*.png"):
             if f"/{picture.name})" not in text:
                 picture.unlink()
         README.write_text(quoting(README.read_text(), text))

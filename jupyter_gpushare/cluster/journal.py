@@ -143,7 +143,7 @@ class Journal:
         """A service that listens at `socket` has it. Raises LimitExceeded where another one has."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = locked(
-            path.with_suffix(".lock"), Holder(gethostname(), os.getpid(), str(socket))
+            path.with_suffix(".lock"), LockHolder(gethostname(), os.getpid(), str(socket))
         )
         try:
             # Not WAL, which needs memory that processes share: a network file system has none. And
@@ -254,7 +254,7 @@ class Journal:
         return [job_of(row) for row in self._database.execute(query, tuple(given))]
 
 
-class Holder(msgspec.Struct, frozen=True):
+class LockHolder(msgspec.Struct, frozen=True):
     """The service that has a journal: it may be on another machine, which shares the files."""
 
     host: str
@@ -265,7 +265,7 @@ class Holder(msgspec.Struct, frozen=True):
         return f"process {self.pid} on {self.host}, which listens on {self.socket}"
 
 
-def locked(path: Path, holder: Holder) -> int:
+def locked(path: Path, holder: LockHolder) -> int:
     """Return a file that this process alone has locked, until it ends, and that names it."""
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -288,7 +288,7 @@ def locked(path: Path, holder: Holder) -> int:
 def holder_in(file: int) -> str:
     """Return who has locked it, who may write it just now."""
     try:
-        return str(msgspec.json.decode(os.pread(file, MOST_HOLDER_BYTES, 0), type=Holder))
+        return str(msgspec.json.decode(os.pread(file, MOST_HOLDER_BYTES, 0), type=LockHolder))
     except msgspec.DecodeError:
         return "one that is just starting"
 

@@ -26,7 +26,7 @@ from .hands.hands import Hands, words_of
 from .journal import Journal
 from .looks.verdicts import Bounds
 from .loop import ServiceLoop
-from .pruning import Keep
+from .pruning import Retention
 from .server import Access, Server
 from .service import ClusterService
 
@@ -53,7 +53,7 @@ def run(settings: Settings) -> None:
             rules=rules,
             bounds=bounds_of(settings),
             hands=hands,
-            keep=Keep(settings.cluster_keep_days, settings.cluster_keep_usage_days),
+            keep=Retention(settings.cluster_keep_days, settings.cluster_keep_usage_days),
         )
 
     loop = ServiceLoop(make, look_seconds_of(settings))

@@ -16,20 +16,20 @@ DAY_SECONDS = 86_400.0
 PRUNE_SECONDS = 3600.0
 
 
-class Keep(NamedTuple):
+class Retention(NamedTuple):
     """Days; 0: no limit."""
 
     jobs: float
     uses: float
 
 
-ALL = Keep(jobs=0, uses=0)
+ALL = Retention(jobs=0, uses=0)
 
 
 class Pruning:
     """Raises what the journal raises."""
 
-    def __init__(self, journal: Journal, hands: Hands, keep: Keep) -> None:
+    def __init__(self, journal: Journal, hands: Hands, keep: Retention) -> None:
         self._journal, self._hands, self._keep = journal, hands, keep
         self._pruned = NEVER  # when events, nodes and uses were
 

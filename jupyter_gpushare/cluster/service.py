@@ -29,7 +29,7 @@ from .launch.facts import Facts, facts_unread
 from .looks.looks import EngineLook, look_at
 from .looks.sights import NOTHING, Sight, sight_of
 from .looks.verdicts import Bounds, Verdict, verdict_of
-from .pruning import ALL, NEVER, Keep, Pruning
+from .pruning import ALL, NEVER, Pruning, Retention
 from .queues.gangs import Line, wish_of
 from .queues.postponed import Postponed
 from .queues.queues import Queues
@@ -59,7 +59,7 @@ class ClusterService:
         rules: GangRules,
         bounds: Bounds = Bounds(),  # noqa: B008 (it cannot change)
         hands: Hands | None = None,
-        keep: Keep = ALL,
+        keep: Retention = ALL,
     ) -> None:
         """`engine` is one of the journal's cluster, and `rules` have `told`. `clock` returns Unix
         time. Without `hands` all jobs are of the service's own user."""

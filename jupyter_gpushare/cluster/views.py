@@ -10,7 +10,7 @@ from ..wire.jobs import ClusterView, JobView, NodeView
 from .engines.engine import NO_GPU, Capacity, Gpus, Node, are_hosts, plain
 from .hands.hands import has_all_rights
 from .jobs import JobRecord
-from .launch.generation import Progress
+from .launch.generation import JobProgress
 from .looks.sights import Sight
 from .queues.gangs import Line, wish_of
 from .service import ClusterService, held, usable
@@ -161,7 +161,7 @@ def waits(job: JobRecord, line: Line, free: Capacity, is_on_host: bool, refusal:
     return f"waits for {wish_of(job)}{which}; {are_free}{kept}{refused}{goes_on}"
 
 
-def iteration(told: Progress | None) -> str:
+def iteration(told: JobProgress | None) -> str:
     if told is None:
         return ""
     return f", iteration {told.iteration:,}" + (f" of {told.of:,}" if told.of else "")

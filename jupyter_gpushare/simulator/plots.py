@@ -39,6 +39,7 @@ STYLE = {
     "grid.alpha": 0.3,
     "legend.frameon": False,
     "legend.labelcolor": GREY,
+    "savefig.dpi": 160,
     "savefig.facecolor": "none",
     "svg.fonttype": "path",
     "svg.hashsalt": "jupyter_gpushare",  # the same plot gives the same file

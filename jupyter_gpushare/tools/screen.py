@@ -41,7 +41,7 @@ FIELDS = (
 WIDER = (Field("Iterations", 16, right=True), Field("Reason", 30))
 
 
-class Line(NamedTuple):
+class ScreenLine(NamedTuple):
     """A notebook: its cells by the titles of their columns."""
 
     id: str
@@ -87,21 +87,21 @@ def header(snapshot: Snapshot) -> str:
     return f"Policy {snapshot.policy}, {notebooks}; {devices}"
 
 
-def lines(snapshot: Snapshot) -> list[Line]:
+def lines(snapshot: Snapshot) -> list[ScreenLine]:
     several = len(snapshot.devices) > 1
     return [line for device in snapshot.devices for line in _of(device, several)]
 
 
-def _of(device: DeviceView, several: bool) -> Iterable[Line]:
+def _of(device: DeviceView, several: bool) -> Iterable[ScreenLine]:
     where = f"{device.name}: " if several else ""
     yield from (_line(row, where) for row in overview.rows(device))
     yield from (_resting(view, where) for view in device.resting)
 
 
-def _line(row: Row, where: str) -> Line:
+def _line(row: Row, where: str) -> ScreenLine:
     view = row.view
     memory = size(view.persistent_bytes + view.ephemeral_bytes) if view.measured else "unknown"
-    return Line(
+    return ScreenLine(
         view.id,
         {
             "#": row.position,
@@ -117,10 +117,10 @@ def _line(row: Row, where: str) -> Line:
     )
 
 
-def _resting(view: RestingView, where: str) -> Line:
+def _resting(view: RestingView, where: str) -> ScreenLine:
     idle = f"idle for {duration(view.idle_seconds)}, {size(view.paged_out_bytes)} on disk"
     cells = {"Notebook": where + plain(view.name), "State": "resting", "Reason": idle}
-    return Line(view.id, cells)
+    return ScreenLine(view.id, cells)
 
 
 def _restarted(screen: Screen) -> str:

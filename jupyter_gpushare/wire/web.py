@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 MAX_BODY_BYTES = 1 << 20
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     status: int
     body: bytes
 
 
-def ask(method: str, url: str, token: str, seconds: float) -> Answer:
+def ask(method: str, url: str, token: str, seconds: float) -> Response:
     """Send a request, and block for the answer. Raises OSError where there is none within
     `seconds`."""
     from http import client  # most processes never send one
@@ -24,7 +24,7 @@ def ask(method: str, url: str, token: str, seconds: float) -> Answer:
     try:
         connection.request(method, parts.path, headers={"Authorization": f"token {token}"})
         answer = connection.getresponse()
-        return Answer(answer.status, answer.read(MAX_BODY_BYTES))
+        return Response(answer.status, answer.read(MAX_BODY_BYTES))
     except client.HTTPException as error:
         raise OSError(0, f"no answer in HTTP ({type(error).__name__})") from None
     finally:

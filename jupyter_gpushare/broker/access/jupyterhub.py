@@ -118,7 +118,7 @@ class Hub:
     def _url(self) -> str:
         return f"{self._settings.hub_api_url}/user"
 
-    def read(self, answer: web.Answer) -> Verdict:
+    def read(self, answer: web.Response) -> Verdict:
         """Read the hub's answer about a token. Raises OSError where no hub answers this."""
         if answer.status in (401, 403):
             return REFUSED

@@ -135,7 +135,7 @@ class Question(msgspec.Struct, frozen=True):
     arguments: msgspec.Raw
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HandAnswer(msgspec.Struct, frozen=True):
     """An `error` is a name of ERRORS or OSError; `said` its sentence."""
 
     value: msgspec.Raw = msgspec.Raw(b"null")
@@ -143,7 +143,7 @@ class Answer(msgspec.Struct, frozen=True):
     said: str = ""
 
 
-def answer_to(line: bytes) -> Answer:
+def answer_to(line: bytes) -> HandAnswer:
     try:
         question = msgspec.json.decode(line, type=Question)
         arguments = msgspec.json.decode(question.arguments, type=VERBS[question.verb][0])
@@ -152,10 +152,10 @@ def answer_to(line: bytes) -> Answer:
         value = getattr(Hand(), question.verb)(*arguments)
     except (InvalidValue, OSError) as error:
         name = type(error).__name__
-        return Answer(error=name if name in ERRORS else "OSError", said=cause(error))
+        return HandAnswer(error=name if name in ERRORS else "OSError", said=cause(error))
     except (msgspec.DecodeError, KeyError) as error:
-        return Answer(error="InvalidValue", said=f"no question for a hand: {error}")
-    return Answer(value=msgspec.Raw(msgspec.json.encode(value)))
+        return HandAnswer(error="InvalidValue", said=f"no question for a hand: {error}")
+    return HandAnswer(value=msgspec.Raw(msgspec.json.encode(value)))
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from ...errors import InvalidValue
 from ..launch.facts import Facts
 from ..launch.generation import Word
 from .command import Ran
-from .hand import ERRORS, VERBS, Answer, Hand
+from .hand import ERRORS, VERBS, Hand, HandAnswer
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "jupyter-gpushare-hand"
 ANSWER_SECONDS = 9.0
@@ -150,7 +150,7 @@ class OtherHand:
         with self._lock:
             line = self._answer_to(question)
         try:
-            answer = msgspec.json.decode(line, type=Answer)
+            answer = msgspec.json.decode(line, type=HandAnswer)
             if not answer.error:
                 return msgspec.json.decode(answer.value, type=VERBS[verb][1])
         except msgspec.DecodeError:

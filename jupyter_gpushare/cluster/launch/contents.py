@@ -64,7 +64,7 @@ class Contents:
         told = (read(f"{self._path}/{KEEPS}") or {}).get("skew") if self.keeps() else None
         return float(told) if is_amount(told) and told <= 1 else 0.0
 
-    def progress(self) -> generation.Progress | None:
+    def progress(self) -> generation.JobProgress | None:
         """None where nothing is told, or nothing that can be believed."""
         return generation.progress(self._path) if generation.PROGRESS in self._names else None
 

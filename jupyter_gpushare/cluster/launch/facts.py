@@ -10,7 +10,7 @@ import msgspec
 
 from . import generation
 from .contents import Contents, tail
-from .generation import Progress
+from .generation import JobProgress
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class Facts(msgspec.Struct, frozen=True):
     has_ranks: bool = False
     keeps: bool = False
     skew: float = 0.0
-    told: Progress | None = None
+    told: JobProgress | None = None
     ran: float = 0.0
     newest: str = ""
     said: str = ""
@@ -76,7 +76,7 @@ def log_of(directory: Path, begun: Collection[str], codes: Mapping[str, int]) ->
     return None if begun else directory / generation.ENGINE_LOG
 
 
-def facts_unread(nodes: Collection[str], told: Progress | None) -> Facts:
+def facts_unread(nodes: Collection[str], told: JobProgress | None) -> Facts:
     """Return facts for a directory that cannot be read: all goes on as it was told last, unless the
     engine says otherwise."""
     return Facts(begun=[*nodes], heard=[*nodes], told=told)

@@ -59,7 +59,7 @@ class Word(NamedTuple):
         return next(iter(self.where))
 
 
-class Progress(NamedTuple):
+class JobProgress(NamedTuple):
     """The progress of the ranks of a generation: for `computed` seconds all of them have computed,
     without starting, saving and waiting. `of`: iterations in all; 0: that is not known."""
 
@@ -141,14 +141,14 @@ def gpus_of(directory: Path, word: Word) -> dict[str, int]:
     return counts if len(counts) == len(found) else {}
 
 
-def progress(directory: Path | str) -> Progress | None:
+def progress(directory: Path | str) -> JobProgress | None:
     """None where nothing is told, or nothing that can be believed."""
     told = read(f"{directory}/{PROGRESS}") or {}
     iteration, computed = told.get("iteration"), told.get("computed")
     if not is_amount(iteration) or not is_amount(computed) or computed > MOST_SECONDS:
         return None
     of = told.get("of")
-    return Progress(int(iteration), float(computed), int(of) if is_amount(of) else 0)
+    return JobProgress(int(iteration), float(computed), int(of) if is_amount(of) else 0)
 
 
 def is_amount(value: Any) -> TypeGuard[float]:

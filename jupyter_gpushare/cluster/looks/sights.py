@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..engines.engine import Node, Status
 from ..jobs import OVERDUE, Ending, JobRecord, lease_of
 from ..launch.facts import Facts
-from ..launch.generation import Progress
+from ..launch.generation import JobProgress
 from .looks import EngineLook
 
 RUNNING = Status("running")
@@ -34,7 +34,7 @@ class Sight(NamedTuple):
     keeps: bool = False  # it has said that it saves, and goes on from there
     skew: float = 0.0  # of its model
     computed: float = 0.0
-    told: Progress | None = None
+    told: JobProgress | None = None
 
 
 NOTHING = Sight()

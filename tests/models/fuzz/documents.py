@@ -17,7 +17,7 @@ from jupyter_gpushare.simulator import workload
 from jupyter_gpushare.tools.usage_report import question
 from jupyter_gpushare.wire import credentials
 from jupyter_gpushare.wire.fd_channel import Channel, Label
-from jupyter_gpushare.wire.web import Answer
+from jupyter_gpushare.wire.web import Response
 
 from .drawing import lines_mutator_of, mutator_of
 
@@ -103,7 +103,7 @@ def fuzz_answers(data: bytes) -> None:
     their type."""
     status, body = (200, 403, 500)[data[0] % 3] if data else 200, data[1:]
     check_ticket(body)
-    check_user(Answer(status, body))
+    check_user(Response(status, body))
     check_chunks(body)
     check_question(body.decode(errors="replace"))
 
@@ -122,7 +122,7 @@ def hub() -> Hub:
     return Hub(Settings(hub_api_url="http://127.0.0.1/hub/api", hub_scope="custom:gpushare:read"))
 
 
-def check_user(answer: Answer) -> None:
+def check_user(answer: Response) -> None:
     try:
         verdict = hub().read(answer)
     except OSError:  # no hub answers so

@@ -20,7 +20,7 @@ from jupyter_gpushare.cluster.hands.hands import Hands
 from jupyter_gpushare.cluster.jobs import JobRecord, Spec
 from jupyter_gpushare.cluster.journal import MIGRATIONS, HourOfJob, JobEvent, Journal
 from jupyter_gpushare.cluster.launch import generation
-from jupyter_gpushare.cluster.pruning import DAY_SECONDS, Keep, Pruning
+from jupyter_gpushare.cluster.pruning import DAY_SECONDS, Pruning, Retention
 from jupyter_gpushare.cluster.queues.gangs import Gangs
 from jupyter_gpushare.cluster.queues.postponed import Postponed
 from jupyter_gpushare.cluster.records import Records
@@ -267,7 +267,7 @@ def end(journal: Journal, directory: Path, day: float) -> None:
 def test_what_is_old_is_removed_and_gpu_time_is_kept_longest(
     journal: Journal, make_job: Makes
 ) -> None:
-    pruning, month = Pruning(journal, Hands(), Keep(30.0, 50.0)), 40 * DAY_SECONDS
+    pruning, month = Pruning(journal, Hands(), Retention(30.0, 50.0)), 40 * DAY_SECONDS
     old, new = make_job(1, 0, name="old"), make_job(1, 0, name="new")
     end(journal, old, 9.0)
     end(journal, new, 11.0)

@@ -10,7 +10,7 @@ from jupyter_gpushare.cluster import jobs as j
 from jupyter_gpushare.cluster.engines.engine import Lease, Node, Status
 from jupyter_gpushare.cluster.jobs import JobRecord, Spec, State
 from jupyter_gpushare.cluster.launch.facts import Facts
-from jupyter_gpushare.cluster.launch.generation import Progress
+from jupyter_gpushare.cluster.launch.generation import JobProgress
 from jupyter_gpushare.cluster.looks.looks import EngineLook
 from jupyter_gpushare.cluster.looks.sights import Sight, ending_of, sight_of
 from jupyter_gpushare.cluster.looks.verdicts import Bounds, Verdict, verdict_of
@@ -98,7 +98,7 @@ def test_a_generation_is_gone_only_where_the_engine_says_so(
 
 
 def test_what_is_known_of_a_generation_is_seen() -> None:
-    facts = Facts(begun=["n0"], heard=["n1"], codes={"n0": 75}, told=Progress(3, 1.5))
+    facts = Facts(begun=["n0"], heard=["n1"], codes={"n0": 75}, told=JobProgress(3, 1.5))
     look = EngineLook(NODES, {LEASE: Status("running", {"n0": 3})})
     assert sight_of(job(), look, facts) == Sight(
         where={"n0": 3},
@@ -106,7 +106,7 @@ def test_what_is_known_of_a_generation_is_seen() -> None:
         heard={"n1"},
         codes={"n0": 75},
         computed=1.5,
-        told=Progress(3, 1.5),
+        told=JobProgress(3, 1.5),
     )
     assert sight_of(job(), look, Facts(is_closed=True)).is_closed
 

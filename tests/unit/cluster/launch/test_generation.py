@@ -10,7 +10,7 @@ import pytest
 
 from jupyter_gpushare.cluster.launch import generation
 from jupyter_gpushare.cluster.launch.contents import Contents
-from jupyter_gpushare.cluster.launch.generation import Progress, Word
+from jupyter_gpushare.cluster.launch.generation import JobProgress, Word
 
 WORD = Word("", {"n1": 2, "n0": 1})
 
@@ -48,7 +48,7 @@ def test_the_newest_checkpoint_is_that_of_the_latest_iteration(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("told", "progress"),
     [
-        ('{"iteration": 3, "computed": 0.5}', Progress(3, 0.5)),
+        ('{"iteration": 3, "computed": 0.5}', JobProgress(3, 0.5)),
         ('{"iteration": 3, "computed": NaN}', None),
         ('{"iteration": 3, "computed": -1}', None),
         ('{"iteration": 3, "computed": 1e300}', None),
@@ -63,7 +63,7 @@ def test_the_newest_checkpoint_is_that_of_the_latest_iteration(tmp_path: Path) -
     ],
 )
 def test_progress_that_cannot_be_is_not_believed(
-    told: str, progress: Progress | None, tmp_path: Path
+    told: str, progress: JobProgress | None, tmp_path: Path
 ) -> None:
     (tmp_path / "progress.json").write_bytes(told.encode("latin-1"))
     assert generation.progress(tmp_path) == progress

@@ -18,7 +18,7 @@ from jupyter_gpushare.cluster.hands import hands
 from jupyter_gpushare.cluster.hands.hand import DirectoryLost
 from jupyter_gpushare.cluster.hands.hands import PROGRAM, Hands, OtherHand, UserHand
 from jupyter_gpushare.cluster.launch import generation
-from jupyter_gpushare.cluster.launch.generation import Progress, Word
+from jupyter_gpushare.cluster.launch.generation import JobProgress, Word
 from jupyter_gpushare.errors import InvalidValue
 
 from ....polling import until
@@ -46,7 +46,7 @@ def test_a_generation_is_opened_looked_at_and_closed(hand: UserHand, make_job: M
         (opened / name).touch()
     generation.write(opened / "progress.json", {"iteration": 3, "computed": 1.5})
     facts = hand.look(str(job), 1, ["n0", "n1"], 30.0)
-    assert (facts.begun, facts.heard, facts.told) == (["n0"], ["n1"], Progress(3, 1.5))
+    assert (facts.begun, facts.heard, facts.told) == (["n0"], ["n1"], JobProgress(3, 1.5))
     assert (facts.newest, facts.is_closed) == ("", False)
     for node, code in (("n0", 0), ("n1", 3), ("x", 4)):  # x is none of its nodes
         generation.write(opened / f"ended.{node}.json", {"code": code})
