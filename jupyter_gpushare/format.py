@@ -48,7 +48,7 @@ def duration(seconds: float) -> str:
 
 def expected(seconds: float | None, is_bound: bool) -> str:
     """Return an expected wait: ``about 64 s``, ``at most 64 s`` where it is only a bound, ``next``,
-    or ``unknown`` where it is None. labextension/src/state/format.ts has the same rule."""
+    or ``unknown`` where it is None. labextension/src/state/sentences.ts has the same rule."""
     if seconds is None:
         return "unknown"
     if seconds < NEXT_SECONDS:

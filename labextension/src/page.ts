@@ -4,7 +4,8 @@
  */
 
 import { NAMESPACE, RestActions, Send } from './actions';
-import { DISCONNECTED, english } from './state/format';
+import { english } from './state/format';
+import { DISCONNECTED } from './state/notebook';
 import { GpuShareModel } from './state/model';
 import { GpuShareView } from './view/view';
 

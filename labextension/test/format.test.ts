@@ -1,15 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import {
-  bytes,
-  clock,
-  DISCONNECTED,
-  english,
-  fileName,
-  inThreeWords,
-  lasting,
-  ofKernel,
-  summary
-} from '../src/state/format';
+import { bytes, clock, english, fileName, lasting } from '../src/state/format';
+import { DISCONNECTED, ofKernel } from '../src/state/notebook';
+import { inThreeWords, summary } from '../src/state/sentences';
 import { inOrder, isFree } from '../src/state/queue';
 import {
   device,

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { isSnapshot } from '../src/state/format';
+import { isSnapshot } from '../src/state/notebook';
 import {
   FIRST_RETRY_MS,
   GpuShareModel,

@@ -4,13 +4,9 @@ import { LabIcon } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
-import {
-  inThreeWords,
-  ITranslate,
-  Notebook,
-  stateOf,
-  summary
-} from '../state/format';
+import { ITranslate } from '../state/format';
+import { Notebook, stateOf } from '../state/notebook';
+import { inThreeWords, summary } from '../state/sentences';
 import { FrontNotebook } from './front';
 import { JobsModel } from './jobs_model';
 import { GpuShareModel } from '../state/model';

@@ -1,7 +1,7 @@
 /** The last complete snapshot of the broker, and whether it is valid now. */
 
 import { aged } from './aging';
-import { COMING_BACK, everyone, isSnapshot, State } from './format';
+import { COMING_BACK, everyone, isSnapshot, State } from './notebook';
 import { ISnapshot } from './snapshot';
 
 /**

@@ -1,7 +1,7 @@
 /** The newest state and its viewer, over one WebSocket for the whole page. */
 
 import { ISignal, Signal } from '@lumino/signaling';
-import { DISCONNECTED, State } from './format';
+import { DISCONNECTED, State } from './notebook';
 import { LastSnapshot } from './last_snapshot';
 import { IError, ISnapshot, IViewer } from './snapshot';
 

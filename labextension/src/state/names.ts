@@ -1,6 +1,7 @@
 /** Names of notebooks, made so that two of them can be told apart. */
 
-import { everyone, fileName, Notebook } from './format';
+import { fileName } from './format';
+import { everyone, Notebook } from './notebook';
 import { ISnapshot } from './snapshot';
 
 /** Paths of notebooks by the process of their kernel, as far as this page knows them. */

@@ -1,13 +1,7 @@
 /** Why a session is as it is, in one sentence; reasons.py makes the same one in English. */
 
-import {
-  bytes,
-  everyone,
-  ITranslate,
-  lasting,
-  Notebook,
-  timeOfDay
-} from './format';
+import { bytes, ITranslate, lasting, timeOfDay } from './format';
+import { everyone, Notebook } from './notebook';
 import { texts } from './reason_texts';
 import { IReason, ISnapshot } from './snapshot';
 

@@ -4,7 +4,8 @@
  */
 
 import { button, Child, div, h, IProps } from './dom';
-import { isOwn, ITranslate, lasting, Notebook } from '../state/format';
+import { ITranslate, lasting } from '../state/format';
+import { isOwn, Notebook } from '../state/notebook';
 import { hadTurns } from '../state/queue';
 import { ISessionView } from '../state/snapshot';
 import { IViewModel } from './view_model';

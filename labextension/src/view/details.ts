@@ -4,18 +4,9 @@
 
 import { pause } from './cancel';
 import { button, Child, div, h, INode } from './dom';
-import {
-  atOnce,
-  bytes,
-  clock,
-  finish,
-  gang,
-  isOwn,
-  labels,
-  Notebook,
-  teaches,
-  title
-} from '../state/format';
+import { bytes, clock, labels, title } from '../state/format';
+import { gang, isOwn, Notebook, teaches } from '../state/notebook';
+import { atOnce, finish } from '../state/sentences';
 import { runs } from '../state/queue';
 import { IRestingView, ISessionView } from '../state/snapshot';
 import { IViewModel } from './view_model';

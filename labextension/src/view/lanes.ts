@@ -5,19 +5,9 @@
 
 import { coLane } from './co_lane';
 import { div, h, INode } from './dom';
-import {
-  atOnce,
-  bytes,
-  clock,
-  gang,
-  Notebook,
-  QUICK_SIGN,
-  resting,
-  rests,
-  sign,
-  stateOf,
-  stem
-} from '../state/format';
+import { bytes, clock, stem } from '../state/format';
+import { gang, Notebook, resting, rests, stateOf } from '../state/notebook';
+import { atOnce, QUICK_SIGN, sign } from '../state/sentences';
 import { arranged, byName, runs, takers, waits } from '../state/queue';
 import { IViewModel } from './view_model';
 import { IDeviceView, ILaneView, ITurnView } from '../state/snapshot';

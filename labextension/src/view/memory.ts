@@ -4,7 +4,8 @@
  */
 
 import { button, Child, div, h, INode } from './dom';
-import { bytes, labels, Notebook, resting, stem, title } from '../state/format';
+import { bytes, labels, stem, title } from '../state/format';
+import { Notebook, resting } from '../state/notebook';
 import { IViewModel } from './view_model';
 import { IDeviceView, ILaneView, ISessionView } from '../state/snapshot';
 

@@ -6,21 +6,16 @@
 import { cancelButton, cancelQuestion, queueAgain } from './cancel';
 import { details, detailsAtRest } from './details';
 import { button, Child, div, h, INode } from './dom';
+import { bytes, clock, labels, title as titled } from '../state/format';
+import { Notebook, resting, stateOf } from '../state/notebook';
 import {
-  bytes,
-  clock,
   expectedShort,
   idleFor,
-  labels,
-  Notebook,
   progress,
   QUICK_SIGN,
-  resting,
   sign,
-  stateName,
-  stateOf,
-  title as titled
-} from '../state/format';
+  stateName
+} from '../state/sentences';
 import {
   arranged,
   byName,

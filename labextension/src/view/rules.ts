@@ -4,7 +4,8 @@
  */
 
 import { button, Child, div, h, INode } from './dom';
-import { moment, teaches } from '../state/format';
+import { moment } from '../state/format';
+import { teaches } from '../state/notebook';
 import { IViewModel } from './view_model';
 import { IClassView, IGroupView, IReservationView } from '../state/snapshot';
 

@@ -7,19 +7,17 @@
 
 import { againButton } from './cancel';
 import { button, Child, div, draw, h, INode, restore } from './dom';
+import { clock, english, ITranslate } from '../state/format';
 import {
-  clock,
   DISCONNECTED,
-  english,
-  headline,
   isAdmin,
   isSnapshot,
-  ITranslate,
   Notebook,
   RECOVERING,
   resting,
   State
-} from '../state/format';
+} from '../state/notebook';
+import { headline } from '../state/sentences';
 import { IJobs, jobs } from './jobs';
 import { lanes } from './lanes';
 import { LastSnapshot } from '../state/last_snapshot';

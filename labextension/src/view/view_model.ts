@@ -1,6 +1,7 @@
 /** What every part of the view is drawn from. */
 
-import { ITranslate, Notebook } from '../state/format';
+import { ITranslate } from '../state/format';
+import { Notebook } from '../state/notebook';
 import { ISnapshot, IViewer } from '../state/snapshot';
 
 /**

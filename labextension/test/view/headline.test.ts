@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { aged } from '../../src/state/aging';
-import { english, inThreeWords } from '../../src/state/format';
+import { english } from '../../src/state/format';
+import { inThreeWords } from '../../src/state/sentences';
 import { admin, newPage, show, texts, view } from './looks';
 import { device, running, session, snapshotOf, turn, waiting } from '../states';
 

@@ -1,0 +1,119 @@
+/** Notebooks of a snapshot, and who may change them; pure. */
+
+import { fileName } from './format';
+import {
+  IDeviceView,
+  IError,
+  IRestingView,
+  ISessionView,
+  ISnapshot,
+  IViewer
+} from './snapshot';
+
+/** A snapshot, or the error that says why there is none, or nothing yet. */
+export type State = ISnapshot | IError | null;
+
+/**
+ * A notebook that shares: on a device, or released from it until its next cell.
+ */
+export type Notebook = ISessionView | IRestingView;
+
+/** Code of the Error that a page tells itself while its own connection is lost. */
+export const DISCONNECTED = 'disconnected';
+
+/**
+ * Code of the Error for a broker to which the notebooks have not come back yet.
+ */
+export const RECOVERING = 'recovering';
+
+export const COMING_BACK: IError = {
+  type: 'Error',
+  code: RECOVERING,
+  message: ''
+};
+
+export function isSnapshot(state: State): state is ISnapshot {
+  return state !== null && 'devices' in state;
+}
+
+/**
+ * Notebooks that are released until their next cell; an older broker knows of
+ * none.
+ */
+export function resting(device: IDeviceView): IRestingView[] {
+  return device.resting ?? [];
+}
+
+/** All notebooks of all devices; one that has several devices is there for each. */
+export function everyone({ devices }: ISnapshot): Notebook[] {
+  return devices.flatMap(device => [...device.sessions, ...resting(device)]);
+}
+
+/**
+ * The devices of a notebook that has several at once; an older broker knows of
+ * none.
+ */
+export function gang(session: ISessionView): string[] {
+  return session.gang ?? [];
+}
+
+export function rests(notebook: Notebook): notebook is IRestingView {
+  return !('state' in notebook);
+}
+
+export function stateOf(notebook: Notebook): string {
+  return rests(notebook) ? 'resting' : notebook.state;
+}
+
+/** Whether its cell runs, and needs no turn now. */
+export function isBusy(notebook: Notebook): boolean {
+  return !rests(notebook) && notebook.busy && notebook.state === 'idle';
+}
+
+/** The notebook of a kernel: by its process, else by the notebook's name. */
+export function ofKernel(
+  state: State,
+  viewer: IViewer | null,
+  kernel: string,
+  path: string
+): Notebook | null {
+  if (!isSnapshot(state)) {
+    return null;
+  }
+  const pid = viewer?.kernels[kernel];
+  const is =
+    pid === undefined
+      ? ({ name, user }: Notebook) =>
+          name === fileName(path) && user === viewer?.user
+      : (notebook: Notebook) => notebook.pid === pid;
+  return everyone(state).find(is) ?? null;
+}
+
+/** Whether the viewer may change this session. */
+export function isOwn(viewer: IViewer | null, session: ISessionView): boolean {
+  return (
+    viewer !== null &&
+    viewer.may_change &&
+    (viewer.is_administrator || viewer.user === session.user)
+  );
+}
+
+/** Whether the viewer may begin classes of a group and set weights of its notebooks. */
+export function teaches(
+  viewer: IViewer | null,
+  { groups }: ISnapshot,
+  group: string
+): boolean {
+  const found = (groups ?? []).find(({ name }) => name === group);
+  return (
+    viewer !== null &&
+    viewer.may_change &&
+    found !== undefined &&
+    (viewer.is_administrator || found.teachers.includes(viewer.user))
+  );
+}
+
+/** Whether the viewer may choose the policy. */
+export function isAdmin(viewer: IViewer | null): boolean {
+  return viewer !== null && viewer.may_change && viewer.is_administrator;
+}
