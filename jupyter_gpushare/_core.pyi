@@ -592,6 +592,9 @@ class ClusterQueue:
     def set_hosts(self, now: float, hosts: collections.abc.Sequence[int]) -> None:
         """The hosts have these devices from now on; new hosts come last. A gang that has devices
         which are there no more is asked to yield, even if it stays."""
+    def set_known(self, known: collections.abc.Sequence[float]) -> None:
+        """Former jobs took this service, for `gittins`: device-seconds, infinite for one that did
+        not end."""
     def set_least(self, least: float) -> None:
         """A turn lasts at least `least` seconds from now on."""
     def waiting(self) -> list[str]:

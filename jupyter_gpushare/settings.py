@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PREFIX = "JUPYTER_GPUSHARE_"
 Engine = Literal["local", "slurm", "ray"]
+JobPolicy = Literal["las", "gittins"]
 ENGINES: tuple[str, ...] = get_args(Engine)
 Positive = Meta(gt=0)
 NotNegative = Meta(ge=0)
@@ -208,6 +209,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_jobs_per_user: Annotated[
         int, Positive, "jobs of one user that wait or run, where there are several"
     ] = 1_000
+    cluster_policy: Annotated[
+        JobPolicy,
+        "order of the jobs of one queue: `las`, first come, first served; or `gittins`, by how"
+        " likely a job ends within the first of `cluster_bounds` more, judged by the last 1000"
+        " jobs",
+    ] = "las"
     cluster_bounds: Annotated[
         str,
         Meta(pattern=r"^[0-9]+([.][0-9]+)?( [0-9]+([.][0-9]+)?)*$"),

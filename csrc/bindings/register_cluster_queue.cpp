@@ -179,6 +179,9 @@ void register_cluster_queue(py::module_& module) {
            "The program that started the gang gave it these devices, as many as it was granted.")
       .def("set_least", &ClusterQueue::set_least, py::arg("least"),
            "A turn lasts at least `least` seconds from now on.")
+      .def("set_known", &ClusterQueue::set_known, py::arg("known"),
+           "Former jobs took this service, for `gittins`: device-seconds, infinite for one that "
+           "did not end.")
       .def(
           "restore", &ClusterQueue::restore, now, py::arg("progress"),
           "The gang is as it was in a queue before this one. All gangs of that queue are restored "

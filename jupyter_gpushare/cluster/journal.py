@@ -115,6 +115,11 @@ RESTARTS = """
         AND yielded.what = 'yielded' AND ask.what = 'ask'
     ORDER BY computes.rowid DESC LIMIT ?
 """
+# Jobs that are removed have left what they used.
+SERVICES = """
+    SELECT sum(gpu_seconds) FROM uses WHERE job NOT IN (SELECT id FROM jobs WHERE ended IS NULL)
+    GROUP BY job HAVING sum(gpu_seconds) > 0 ORDER BY max(hour) DESC LIMIT ?
+"""
 NAMES = {"user": "user", "job": "job", "day": "date(hour, 'unixepoch', 'localtime')"}
 
 
@@ -224,6 +229,10 @@ class Journal:
         """Return what the newest of them have cost: seconds for which the GPUs of a job that was
         stopped, and started again, have not computed."""
         return [seconds for (seconds,) in self._database.execute(RESTARTS, (count,))]
+
+    def services(self, count: int) -> list[float]:
+        """Return the GPU-seconds that the newest finished jobs have computed."""
+        return [seconds for (seconds,) in self._database.execute(SERVICES, (count,))]
 
     def over_before(self, at: float) -> JobRecord | None:
         """Return a job that was over before that time."""

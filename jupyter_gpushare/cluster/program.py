@@ -50,6 +50,7 @@ def run(settings: Settings) -> None:
             journal,
             engine,
             time.time,
+            policy=settings.cluster_policy,
             rules=rules,
             bounds=bounds_of(settings),
             hands=hands,
@@ -171,6 +172,7 @@ def rules_of(settings: Settings) -> GangRules:
         told=True,
         tick=0,
         thresholds=bounds,
+        quantum=bounds[0],
         knob=settings.cluster_knob,
         least=settings.cluster_least_seconds,
     )

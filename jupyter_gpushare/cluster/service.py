@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from .._core import GangRules
 from ..errors import DoesNotFit, EngineUnavailable, InvalidValue, UnknownJob, cause
+from ..settings import JobPolicy
 from ..wire.jobs import MOST_JOBS, OVER, Gpus, JobUses, LookAtUse
 from .acts import Acts, NotStarted
 from .engines.engine import NO_GPU, PART, Capacity, Engine, Node, are_hosts, capacity, plain
@@ -38,6 +39,7 @@ from .troubles import Troubles
 
 UNKNOWN = "the engine has not said whether it was started"
 RESTARTS = 20  # the newest, of which the median counts
+KNOWN = 1000  # finished jobs from which `gittins` learns
 TURN_OF_RESTARTS = 10  # times as long as one of them
 REFUSALS = {
     NO_ROOM: "its last start was refused",
@@ -55,7 +57,7 @@ class ClusterService:
         engine: Engine,
         clock: Callable[[], float],
         *,
-        policy: str = "las",
+        policy: JobPolicy = "las",
         rules: GangRules,
         bounds: Bounds = Bounds(),  # noqa: B008 (it cannot change)
         hands: Hands | None = None,
@@ -71,8 +73,10 @@ class ClusterService:
         self._most = journal.nodes()
         self._least = rules.least
         self._queues = Queues(self._most, policy, rules)
+        self._learns = policy == "gittins"
         self._queues.restore(self._records.all())
         self._set_least()
+        self._learn()
         self._postponed = Postponed(bounds.postponed, bounds.most_postponed)
         self._swept = NEVER  # when all that runs was looked at
         self._sights: dict[str, Sight] = {}  # of active jobs, in the last step
@@ -268,6 +272,11 @@ class ClusterService:
         costs = self._journal.restarts(RESTARTS)
         self._queues.set_least(least_of(costs, self._least, self._bounds.most_least))
 
+    def _learn(self) -> None:
+        """Finished jobs tell how much jobs compute."""
+        if self._learns:
+            self._queues.set_known(self._journal.services(KNOWN))
+
     # --- acts -------------------------------------------------------------------------------------
 
     def _enact(self, now: float) -> None:
@@ -330,6 +339,7 @@ class ClusterService:
         if job.is_over:
             gangs.close(now, job.id)
             self._postponed.forget(job.id)
+            self._learn()
         return job
 
     def _count(self, now: float, job: JobRecord, computed: float) -> JobRecord:

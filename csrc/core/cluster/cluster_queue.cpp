@@ -85,7 +85,12 @@ void check_least(Seconds least) {
   require(is_amount(least), "the least of a turn must be finite seconds and not negative");
 }
 
-void check(const GangRules& rules, std::string_view policy) {
+void check_known(const std::vector<Service>& known) {
+  require(std::ranges::all_of(known, [](Service s) { return s > 0; }),
+          "known service must be above 0");
+}
+
+void check(const GangRules& rules) {
   require(std::ranges::is_sorted(rules.thresholds, std::less_equal{}) &&
               std::ranges::all_of(rules.thresholds, [](Service s) { return s > 0; }),
           "thresholds must be above 0 and rise");
@@ -96,9 +101,7 @@ void check(const GangRules& rules, std::string_view policy) {
   check_least(rules.least);
   require(std::isfinite(rules.quantum) && rules.quantum > 0,
           "the quantum must be finite device-seconds above 0");
-  require(std::ranges::all_of(rules.known, [](Service s) { return s > 0; }),
-          "known service must be above 0");
-  require(policy != "gittins" || !rules.known.empty(), "'gittins' needs known service");
+  check_known(rules.known);
 }
 
 }  // namespace
@@ -133,7 +136,7 @@ GangRules GangRules::in_parts(int parts) const {
 
 ClusterQueue::ClusterQueue(DeviceCounts hosts, std::string_view policy, GangRules rules)
     : devices_(std::move(hosts)), policy_(policy_of(policy)), rules_(std::move(rules)) {
-  check(rules_, policy);
+  check(rules_);
 }
 
 // --- events --------------------------------------------------------------------------------------
@@ -191,6 +194,11 @@ void ClusterQueue::moved(Seconds now, const std::string& id, const DeviceCounts&
 void ClusterQueue::set_least(Seconds least) {
   check_least(least);
   rules_.least = least;
+}
+
+void ClusterQueue::set_known(std::vector<Service> known) {
+  check_known(known);
+  rules_.known = std::move(known);
 }
 
 void ClusterQueue::restore(Seconds now, const GangProgress& progress) {

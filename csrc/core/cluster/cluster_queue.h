@@ -136,6 +136,9 @@ class ClusterQueue {
   // A turn computes for this time from now on before the gang is asked to yield. Raises
   // std::invalid_argument.
   void set_least(Seconds least);
+  // The service that former jobs took, for `gittins`; infinite for one that did not end. Raises
+  // std::invalid_argument.
+  void set_known(std::vector<Service> known);
   // The gang is as it was in a queue before this one, whose progress() this is; all gangs of that
   // queue are restored before any of them has an event. One whose hosts are not back yet waits for
   // them, or is asked to yield. Raises std::invalid_argument.

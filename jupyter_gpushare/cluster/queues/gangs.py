@@ -98,6 +98,10 @@ class Gangs:
     def set_least(self, seconds: float) -> None:
         self._queue.set_least(seconds)
 
+    def set_known(self, services: Iterable[float]) -> None:
+        """Former jobs computed these GPU-seconds."""
+        self._queue.set_known([service * self._parts for service in services])
+
     def moved(self, now: float, id: str, place: Mapping[str, Gpus]) -> None:
         self._queue.moved(now, id, self._holds(place))
 

@@ -3,7 +3,7 @@ one, for nodes of their own. An engine that divides a GPU into shards has no who
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..._core import GangRules
 from ...wire.jobs import PARTS
@@ -37,6 +37,11 @@ class Queues:
         """A turn computes for this time from now on before its job is asked to yield."""
         self._whole.set_least(seconds)
         self._shared.set_least(seconds)
+
+    def set_known(self, services: Sequence[float]) -> None:
+        """Former jobs computed these GPU-seconds."""
+        self._whole.set_known(services)
+        self._shared.set_known(services)
 
     def decide(self, now: float) -> Decision:
         whole, shared = self._whole.decide(now), self._shared.decide(now)

@@ -1,4 +1,4 @@
-/** Notebooks of a snapshot, and who may change them; pure. */
+/** Notebooks of a snapshot, and the right to change them; pure. */
 
 import { fileName } from './format';
 import {

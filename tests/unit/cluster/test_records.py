@@ -358,6 +358,22 @@ def test_a_turn_lasts_for_the_least_that_the_queue_was_told_last() -> None:
         assert [*queue.decide(21.0).yields] == yields
 
 
+def test_gittins_serves_first_the_job_that_probably_ends_soonest(journal: Journal) -> None:
+    """Three former jobs have computed 4 GPU-seconds; one that is not over counts for none."""
+    for id, ended in (("x", 3.0), ("y", 3.0), ("z", 3.0), ("runs", None)):
+        uses = [HourOfJob(hour, "", id, 2.0 if ended else 90.0) for hour in (0, 3600)]
+        journal.write(
+            job(id, state="done" if ended else "running", ended=ended), event(job(id), "done"), uses
+        )
+    journal.forget("z")
+    assert journal.services(9) == [4.0, 4.0, 4.0]
+    for policy, first in (("las", "new"), ("gittins", "old")):
+        queue = Gangs({"n0": 1}, policy, GangRules(told=True, tick=0, thresholds=[50], quantum=2))
+        queue.set_known(journal.services(9))
+        queue.restore([job("old", core={"run": 3.0, "ticket": 2}), job("new", core={"ticket": 1})])
+        assert queue.decide(1.0).starts.keys() == {first}
+
+
 def test_a_job_with_one_large_tensor_gets_as_few_nodes_as_can_be() -> None:
     places = []
     for skew in (0.4, 0.6):
