@@ -179,9 +179,10 @@ def cell_of_short_waits(notebook: Any, neighbour: Any, sessions: Callable[[], An
     neighbour.give()
     neighbour.take()
     notebook.begin(TURNS.format(6))
-    for _ in range(6):
-        while (sessions()["train.ipynb"].waiting_seconds or 0) < 0.2:
-            pass
-        neighbour.take_again()
+    has_begun = False
+    while not has_begun or sessions()["train.ipynb"].busy:
+        if (sessions()["train.ipynb"].waiting_seconds or 0) >= 0.2:
+            has_begun = True
+            neighbour.take_again()
     neighbour.give()
     return notebook.finish()
