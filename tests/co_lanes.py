@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 from jupyter_gpushare.wire.snapshot import LaneView, Snapshot
 
+from .conftest import Look
 from .polling import comes, until
 from .system.faults.scene import ledgers
 from .unit.broker.lanes.test_co_lanes import Claims, claims
@@ -71,7 +71,7 @@ def shared_lane(snapshot: Snapshot) -> LaneView | None:
     return next(lanes, None)
 
 
-def begun(look: Callable[[], Snapshot]) -> Watch:
+def begun(look: Look) -> Watch:
     """Return when two processes compute at once. A session whose demand was not known before may
     have changed the lanes until then."""
     found: list[Watch] = []

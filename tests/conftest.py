@@ -35,13 +35,18 @@ from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import try_connect
-from jupyter_gpushare.wire.messages import Shutdown
+from jupyter_gpushare.wire.messages import Demand, Grant, Open, Request, Shutdown
 from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
+from .makers import maker
 from .progress import Progress
 
 if TYPE_CHECKING:
     from .system.faults.scene import Nursery
+
+Opened = Callable[..., Session]
+Look = Callable[[], Snapshot]
+Sessions = Callable[[], dict[str, SessionView]]
 
 # Searches draw the same examples in each run; `--hypothesis-profile=faults` draws others.
 hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None)
@@ -419,21 +424,18 @@ class HubBroker:
 
 
 @pytest.fixture
-def opened(settings: Settings) -> Iterator[Callable[..., Session]]:
+def opened(settings: Settings) -> Iterator[Opened]:
     """Opens sessions in this process: `opened(name, given=settings, **options)`.
 
     They are closed before the broker ends: one that stays open would start a new one.
     """
-    made: list[Session] = []
+    with maker(Session, Session.close) as made:
 
-    def opened(name: str, given: Settings = settings, **options: Any) -> Session:
-        made.append(Session(given, name=name, **options))
-        made[-1].open()
-        return made[-1]
+        def opened(name: str, given: Settings = settings, **options: Any) -> Session:
+            (session := made(given, name=name, **options)).open()
+            return session
 
-    yield opened
-    for session in made:
-        session.close()
+        yield opened
 
 
 @pytest.fixture
@@ -444,7 +446,18 @@ def broker_pid(settings: Settings) -> int:
 
 
 @pytest.fixture
-def look(settings: Settings) -> Callable[[], Snapshot]:
+def holder(settings: Settings) -> Iterator[Client]:
+    """A notebook, cnn.ipynb, that holds the turn of the only lane."""
+    with Client.connect(settings, "tests") as client:
+        demand = Demand(1 << 30, 1 << 29, measured=True)
+        client.ask(Open("cnn", "cnn.ipynb", "host", demand=demand))
+        client.send(Request(1))
+        assert isinstance(client.receive(), Grant)
+        yield client
+
+
+@pytest.fixture
+def look(settings: Settings) -> Look:
     def look() -> Snapshot:
         with Client.connect(settings, "tests") as client:
             return client.look()
@@ -453,7 +466,7 @@ def look(settings: Settings) -> Callable[[], Snapshot]:
 
 
 @pytest.fixture
-def sessions(look: Callable[[], Snapshot]) -> Callable[[], dict[str, SessionView]]:
+def sessions(look: Look) -> Sessions:
     """Return the sessions of all devices by name, as a viewer sees them now."""
 
     def sessions() -> dict[str, SessionView]:

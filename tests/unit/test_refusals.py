@@ -24,6 +24,7 @@ from jupyter_gpushare.simulator import recorder as record
 from jupyter_gpushare.tools import cli
 from jupyter_gpushare.wire import framing
 
+from ..conftest import Sessions
 from ..refusals import is_one_plain_sentence
 from ..violations import expect_none
 
@@ -130,7 +131,7 @@ def test_a_wrong_option_is_refused_at_the_call_without_a_block() -> None:
 
 
 def test_live_options_hold_for_a_block_within_a_session(
-    settings: Settings, off: None, sessions: Callable[[], Any]
+    settings: Settings, off: None, sessions: Sessions
 ) -> None:
     with gpushare.session(settings, name="outer", weight=2.0):
         with gpushare.session(weight=3, priority=1, remaining_iterations=7, name="outer"):

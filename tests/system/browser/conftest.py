@@ -27,6 +27,8 @@ import pytest
 
 from jupyter_gpushare.settings import Settings
 
+from ...conftest import Sessions
+
 sys.path.append(str(Path(__file__).parents[3] / "examples"))
 from ports import free_ports
 
@@ -108,7 +110,7 @@ def settings() -> Iterator[Settings]:
 
 
 @pytest.fixture
-def ends_broker(settings: Settings, sessions: Callable[[], dict[str, Any]]) -> Iterator[None]:
+def ends_broker(settings: Settings, sessions: Sessions) -> Iterator[None]:
     """End the broker after the test, as soon as all sessions are closed: the next one has another,
     which knows no turn and no choice of this test."""
     yield

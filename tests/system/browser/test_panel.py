@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jupyter_gpushare.wire.snapshot import Snapshot
-
+from ...conftest import Look
 from .conftest import ONE_TURN, PANEL, READY, SHARE, Lab, write_notebook
 
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
@@ -44,7 +42,7 @@ CUT = """panel => [panel, ...panel.querySelectorAll('*')]
 
 
 def test_two_kernels_train_and_the_turn_moves(
-    visit: Any, sessions: Any, broker_pid: int, look: Callable[[], Snapshot]
+    visit: Any, sessions: Any, broker_pid: int, look: Look
 ) -> None:
     lab = visit("alice.ipynb")
     running = lab.panel.locator("tbody.jp-mod-running")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
-from jupyter_gpushare.wire.snapshot import SessionView
-
+from ...conftest import Sessions
 from ...polling import until
 from .conftest import Lab
 
@@ -41,10 +39,7 @@ def server(own_server: Server) -> Server:
     ids=lambda by: by.name,
 )
 def test_kernels_end_with_their_server_and_the_page_shows_so_when_it_is_back(
-    server: Server,
-    new_page: Any,
-    sessions: Callable[[], dict[str, SessionView]],
-    by: signal.Signals,
+    server: Server, new_page: Any, sessions: Sessions, by: signal.Signals
 ) -> None:
     lab = Lab(new_page(1280, 800, OURS), f"{server.url}/lab", "alice.ipynb")
     lab.run_all()

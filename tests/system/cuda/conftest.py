@@ -25,9 +25,10 @@ from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings, as_environment
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
+from jupyter_gpushare.wire.snapshot import Snapshot
 
-from ...conftest import FakeGpus, end_broker
+from ...conftest import FakeGpus, Sessions, end_broker
+from ...makers import maker
 from ...polling import until
 from .programs.program import Bytes, has
 
@@ -99,16 +100,13 @@ class Process:
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """`start(program, function, *arguments, NAME=value)`: all that a test starts have one GPU."""
-    started: list[Process] = []
 
     def start(program: str, function: str, *arguments: Any, **environment: str) -> Process:
         environment = {"FAKE_CUDA_HOST": tmp_path.name, **environment}
-        started.append(Process(program, function, arguments, **environment))
-        return started[-1]
+        return Process(program, function, arguments, **environment)
 
-    yield start
-    for process in started:
-        process.end()
+    with maker(start, Process.end) as started:
+        yield started
 
 
 @pytest.fixture
@@ -166,7 +164,7 @@ def given_away(tmp_path: Path) -> GivenAway:
 
 
 @pytest.fixture
-def broker(
+def settings(
     socket_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Settings]:
     """A private broker, whose turns end at each boundary where another session waits."""
@@ -232,21 +230,7 @@ def excesses(snapshot: Snapshot, host: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def look(broker: Settings) -> Callable[[], Snapshot]:
-    def look() -> Snapshot:
-        with Client.connect(broker, "tests") as client:
-            return client.look()
-
-    return look
-
-
-@pytest.fixture
-def sessions(look: Callable[[], Snapshot]) -> Callable[[], dict[str, SessionView]]:
-    return lambda: {view.name: view for device in look().devices for view in device.sessions}
-
-
-@pytest.fixture
-def goes_on(sessions: Callable[[], dict[str, SessionView]]) -> GoesOn:
+def goes_on(sessions: Sessions) -> GoesOn:
     """Wait until each of these sessions has run some more iterations."""
 
     def goes_on(*names: str) -> None:

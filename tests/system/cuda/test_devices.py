@@ -17,7 +17,7 @@ MIB = 1 << 20
 pytestmark = pytest.mark.usefixtures("two_gpus")
 
 
-@pytest.mark.usefixtures("broker")
+@pytest.mark.usefixtures("settings")
 @pytest.mark.parametrize("current", [0, 1])
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_session_leaves_tensors_and_statistics_of_the_other_gpu_alone(
@@ -28,7 +28,7 @@ def test_a_session_leaves_tensors_and_statistics_of_the_other_gpu_alone(
     assert shared["stats"] == run(PROGRAM, "beside", index, current, False)["stats"]
 
 
-@pytest.mark.usefixtures("broker")
+@pytest.mark.usefixtures("settings")
 @pytest.mark.parametrize(
     ("visible", "device", "number"),
     [

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ...conftest import Look, Sessions
 from ...polling import until
 from .conftest import LARGE, SMALL, TRAININGS
 
 if TYPE_CHECKING:
-    from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
-
     from .conftest import Ends, GivenAway, GoesOn, Process, Start
 
-pytestmark = pytest.mark.usefixtures("broker")  # which ends after all processes
+pytestmark = pytest.mark.usefixtures("settings")  # its broker ends after all processes
 
 
 @pytest.fixture
-def both_in_the_lane(
-    start: Start, sessions: Callable[[], dict[str, SessionView]]
-) -> tuple[Process, Process]:
+def both_in_the_lane(start: Start, sessions: Sessions) -> tuple[Process, Process]:
     """Two that train: the first waits for its turn, the second is in the midst of an iteration."""
     first, second = (
         start(TRAININGS, "shared", name, width)
@@ -58,8 +54,8 @@ def test_notebooks_go_on_when_the_broker_is_killed_in_an_iteration(
     both_in_the_lane: tuple[Process, Process],
     goes_on: GoesOn,
     ends_as_alone: Ends,
-    look: Callable[[], Snapshot],
-    sessions: Callable[[], dict[str, SessionView]],
+    look: Look,
+    sessions: Sessions,
 ) -> None:
     killed = look().broker.pid
     os.kill(killed, signal.SIGKILL)

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ...conftest import Sessions
 from ...polling import until
 from .conftest import SMALL, TRAININGS
 
 if TYPE_CHECKING:
-    from jupyter_gpushare.wire.snapshot import SessionView
-
     from .conftest import Ends, GoesOn, Process, Start
 
 # The broker ends after all processes.
-pytestmark = pytest.mark.usefixtures("two_gpus", "broker")
+pytestmark = pytest.mark.usefixtures("two_gpus", "settings")
 OTHERS = ("on 0", "on 1")
 
 
 @pytest.fixture
-def all_in_turn(
-    start: Start, sessions: Callable[[], dict[str, SessionView]]
-) -> tuple[Process, list[Process]]:
+def all_in_turn(start: Start, sessions: Sessions) -> tuple[Process, list[Process]]:
     """A gang in the midst of an iteration, and those on one GPU each, which wait for it."""
     gang = start(TRAININGS, "gang", "gang", SMALL)
     others = [start(TRAININGS, "shared", f"on {n}", SMALL, f"cuda:{n}") for n in range(2)]

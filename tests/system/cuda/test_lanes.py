@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import SetPolicy
 
+from ...conftest import Look
 from ...polling import until
 from .conftest import LARGE, SMALL, TRAININGS
 
 if TYPE_CHECKING:
     from jupyter_gpushare.settings import Settings
-    from jupyter_gpushare.wire.snapshot import Snapshot
 
     from .conftest import Ends, GoesOn, Start
 
 
 def test_notebooks_whose_lanes_merge_and_split_come_to_the_same_as_alone(
-    broker: Settings,
-    start: Start,
-    look: Callable[[], Snapshot],
-    goes_on: GoesOn,
-    ends_as_alone: Ends,
+    settings: Settings, start: Start, look: Look, goes_on: GoesOn, ends_as_alone: Ends
 ) -> None:
     def allow(lanes: int) -> None:
         """How many may run at the same time."""
-        with Client.connect(broker, "tests") as client:
+        with Client.connect(settings, "tests") as client:
             client.ask(SetPolicy(running_lanes=lanes))
 
     def members() -> list[int]:

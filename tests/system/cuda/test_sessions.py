@@ -17,7 +17,7 @@ PROGRAM = "sessions.py"
 MIB = 1 << 20
 WITHOUT_KERNELS = {"FAKE_CUDA_KERNELS": ""}  # PyTorch's own take their workspaces then
 
-pytestmark = pytest.mark.usefixtures("broker")
+pytestmark = pytest.mark.usefixtures("settings")
 modes = pytest.mark.parametrize("lazy", ["0", "1"], ids=["eager", "lazy"])
 
 

@@ -11,15 +11,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpushare.cluster.engines.slurm import SlurmEngine
-from jupyter_gpushare.errors import EngineUnavailable
 
+from ...makers import maker
 from ...polling import until
-from ...unit.cluster.conftest import Slurm, missing
+from ...unit.cluster.conftest import Slurm, close_without_slurm, missing
 from ...unit.cluster.launch.test_launcher import lives
 from ...unit.cluster.site import Site
 from ...unit.cluster.test_killed import POINTS, Killed
@@ -147,6 +148,20 @@ class SlurmSite(Site):
         for _ in range(3):
             self.service.step()
 
+    def moves(self, scene: Scene, breaks: Callable[[str], object] | None, yields: int) -> float:
+        """Job `a` computes, and goes on as generation 2: on the other node, if `breaks` has broken
+        its own. Return since when our session waited for a turn meanwhile."""
+        self.begin("a", COUNT, STEP)
+        node = self.node("a")
+        if breaks:
+            breaks(node)
+        since = scene.await_turn()
+        self.until(lambda: self.job("a").generation == 2 and self.computes("a"))
+        assert self.job("a").yields == yields
+        assert self.node("a") != node or not breaks
+        self.finish(a=COUNT) if yields else self.is_there("a", generations=2)
+        return since
+
     def is_there(self, id: str, generations: int = 1) -> None:
         """No iteration is missing; after a loss those since its last checkpoint come again."""
         self.hurry(id)
@@ -173,16 +188,8 @@ def on_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setenv("GPUSHARE_ADDRESS", "127.0.0.1")
-    made: list[SlurmSite] = []
-
-    def make(*options: str) -> SlurmSite:
-        made.append(SlurmSite(tmp_path / "site", slurm, *options))
-        return made[-1]
-
-    yield make
-    for site in made:
-        with contextlib.suppress(EngineUnavailable):  # its Slurm may be gone
-            site.close()
+    with maker(partial(SlurmSite, tmp_path / "site", slurm), close_without_slurm) as make:
+        yield make
     slurm.end()
 
 
@@ -204,37 +211,19 @@ def node_daemon_killed(scene: Scene, on_slurm: Makes) -> float:
 @row("the daemon of a job's node is killed for good, and the job's processes are not")
 def node_lost(scene: Scene, on_slurm: Makes) -> float:
     site = on_slurm()
-    site.begin("a", COUNT, STEP)
-    site.kill(lost := site.node("a"))
-    since = scene.await_turn()
-    site.until(lambda: site.job("a").generation == 2 and site.computes("a"))
-    assert site.node("a") != lost
-    site.is_there("a", generations=2)
-    return since
+    return site.moves(scene, site.kill, yields=0)
 
 
 @row("the node of a job is drained")
 def node_drained(scene: Scene, on_slurm: Makes) -> float:
     site = on_slurm()
-    site.begin("a", COUNT, STEP)
-    drained = site.node("a")
-    site.slurm.run("scontrol", "update", f"nodename={drained}", "state=drain", "reason=it is hot")
-    since = scene.await_turn()
-    site.until(lambda: site.job("a").generation == 2)
-    assert (site.node("a") != drained, site.job("a").yields) == (True, 1)
-    site.finish(a=COUNT)
-    return since
+    drain = partial(site.slurm.run, "scontrol", "update", "state=drain", "reason=it is hot")
+    return site.moves(scene, lambda node: drain(f"nodename={node}"), yields=1)
 
 
 @row("a job meets the time limit of its site, which is a minute", is_quick=False)
 def time_limit(scene: Scene, on_slurm: Makes) -> float:
-    site = on_slurm("--time=1")
-    site.begin("a", COUNT, STEP)
-    since = scene.await_turn()
-    site.until(lambda: site.job("a").generation == 2 and site.computes("a"))
-    assert site.job("a").yields == 1
-    site.finish(a=COUNT)
-    return since
+    return on_slurm("--time=1").moves(scene, None, yields=1)
 
 
 @row("the controller of Slurm is killed while a job computes, and comes back")

@@ -77,35 +77,6 @@ def test_the_token_of_a_server_has_the_permissions_of_its_user(
     assert hub.ask(path, token).status == (200 if user == "ada" else 403)
 
 
-@pytest.mark.system
-def test_a_kernel_cannot_touch_the_notebook_of_another(hub: Any, shared: Any) -> None:
-    """It cannot take its session by opening it anew either."""
-    ada = hub.sessions()["ada"]["id"]
-    touch = (
-        "from jupyter_gpushare.wire.client import Client\n"
-        "from jupyter_gpushare.errors import GpuShareError\n"
-        "from jupyter_gpushare.wire.messages import *\n"
-        "from jupyter_gpushare.settings import load\n"
-        "def touched(message):\n"
-        "    with Client.connect(load(), 'forger', start=False) as client:\n"
-        "        try:\n"
-        "            return type(client.ask(message)).__name__\n"
-        "        except GpuShareError as error:\n"
-        "            return error.code\n"
-    )
-    messages = (
-        f"Change({ada!r}, paused=True)",
-        f"Preempt({ada!r})",
-        f"Evict({ada!r})",
-        f"Cancel({ada!r})",
-        f"Open({ada!r}, 'mine')",
-        "SetPolicy('fifo')",
-        "Shutdown()",
-    )
-    said = value(shared, "ben", touch, f"[{', '.join(f'touched({one})' for one in messages)}]")
-    assert said == ["not_permitted"] * len(messages)
-
-
 # --- restarts -------------------------------------------------------------------------------------
 
 

@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from ..browser.conftest import CHROMIUM, FLAGS
+from ..browser.conftest import CHROMIUM, chromium, jp_asyncio_loop, jp_server_cleanup, new_page
 
-MILLISECONDS = 60_000
+pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"needs {CHROMIUM}")
+
+__all__ = ["chromium", "jp_asyncio_loop", "jp_server_cleanup", "new_page"]  # fixtures
 RESTART_MILLISECONDS = 200_000  # pages try again after up to half a minute
 
 
 @pytest.fixture
-def visit(hub: Any) -> Iterator[Callable[[str], Any]]:
-    """Open `visit("ada")`: the page, in a browser in which she has logged in. No script
-    may throw."""
-    if not CHROMIUM.exists():
-        pytest.skip(f"needs {CHROMIUM} (on Debian: apt-get install chromium)")
-    api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        thrown: list[str] = []
+def visit(hub: Any, new_page: Callable[..., Any]) -> Callable[[str], Any]:
+    """Open `visit("ada")`: the page, in a browser in which she has logged in."""
 
-        def visit(user: str) -> Any:
-            page = browser.new_context().new_page()
-            page.set_default_timeout(MILLISECONDS)
-            page.on("pageerror", lambda error: thrown.append(str(error)))
-            page.goto(f"{hub.url}/hub/login?next=/services/gpushare/")
-            page.locator("#username_input").fill(user)
-            page.locator("#password_input").fill("class")
-            page.locator("#login_submit").click()
-            page.locator("#jupyter-gpushare-page h2").first.wait_for()
-            return page
+    def visit(user: str) -> Any:
+        page = new_page(1280, 800)
+        page.goto(f"{hub.url}/hub/login?next=/services/gpushare/")
+        page.locator("#username_input").fill(user)
+        page.locator("#password_input").fill("class")
+        page.locator("#login_submit").click()
+        page.locator("#jupyter-gpushare-page h2").first.wait_for()
+        return page
 
-        yield visit
-        browser.close()
-        assert not thrown
+    return visit
 
 
 def test_an_admin_chooses_the_policy_there(hub: Any, visit: Any) -> None:

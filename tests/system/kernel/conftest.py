@@ -13,6 +13,7 @@ from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import Snapshot
 
+from ...makers import maker
 from ...polling import next_of
 from ..whole.conftest import CELL_SECONDS, Cell, FrontEnd
 
@@ -105,22 +106,22 @@ def plain_nursery() -> Iterator[Nursery]:
     nursery.close()
 
 
+Start = Callable[..., Notebook]
+
+
 @pytest.fixture
 def start(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain_nursery: Nursery
-) -> Iterator[Callable[..., Notebook]]:
+) -> Iterator[Start]:
     """Start kernels; keyword arguments are environment variables. One that gets flags of Python, or
     no nursery, is a program of its own."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    started: list[Notebook] = []
 
     def start(*flags: str, nursery: Nursery | None = plain_nursery, **environment: str) -> Notebook:
-        started.append(Notebook(environment, flags, None if flags else nursery))
-        return started[-1]
+        return Notebook(environment, flags, None if flags else nursery)
 
-    yield start
-    for notebook in started:
-        notebook.kill()
+    with maker(start, Notebook.kill) as made:
+        yield made
 
 
 def load(notebook: Notebook) -> Notebook:
@@ -129,13 +130,13 @@ def load(notebook: Notebook) -> Notebook:
 
 
 @pytest.fixture
-def notebook(start: Callable[..., Notebook]) -> Notebook:
+def notebook(start: Start) -> Notebook:
     """A kernel called train.ipynb with the extension loaded and sharing off."""
     return load(start(JPY_SESSION_NAME="lessons/train.ipynb"))
 
 
 @pytest.fixture
-def with_torch(start: Callable[..., Notebook], nursery: Nursery) -> Notebook:
+def with_torch(start: Start, nursery: Nursery) -> Notebook:
     """The same, where PyTorch is imported already, which takes longer than most tests."""
     return load(start(nursery=nursery, JPY_SESSION_NAME="lessons/train.ipynb"))
 
@@ -155,10 +156,11 @@ def neighbour(settings: Settings) -> Iterator[Neighbour]:
     neighbour.client.close()
 
 
+WaitUntil = Callable[[Callable[[dict[str, str]], bool]], dict[str, str]]
+
+
 @pytest.fixture
-def wait_until(
-    settings: Settings,
-) -> Iterator[Callable[[Callable[[dict[str, str]], bool]], dict[str, str]]]:
+def wait_until(settings: Settings) -> Iterator[WaitUntil]:
     """Wait until `wanted` is true of the states of the notebooks by name, and return them."""
     client = Client.connect(settings, "tests")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,9 @@ import pytest
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 
+from ...conftest import Sessions
 from ..whole.test_notebooks import Subshell
-from .conftest import TRAIN, load
+from .conftest import TRAIN, Start, WaitUntil, load
 
 CURRENT = "from jupyter_gpushare.client.notebook.sharing import current"
 TURN = "import jupyter_gpushare as gpushare\nwith gpushare.turn():\n    "
@@ -24,9 +24,7 @@ TURN = "import jupyter_gpushare as gpushare\nwith gpushare.turn():\n    "
 
 
 @pytest.mark.system
-def test_a_cell_gives_the_turn_back_however_it_ends(
-    trainer: Any, wait_until: Callable[..., Any]
-) -> None:
+def test_a_cell_gives_the_turn_back_however_it_ends(trainer: Any, wait_until: WaitUntil) -> None:
     for end in ("pass", "1 / 0", "raise SystemExit", "import asyncio; await asyncio.sleep(0)"):
         cell = trainer.run(f"step()\n{end}\nstep()")
         assert cell.status == ("error" if end in ("1 / 0", "raise SystemExit") else "ok")
@@ -47,9 +45,7 @@ sys.settrace(interrupt)
 
 
 @pytest.mark.system
-def test_a_second_interrupt_does_not_keep_the_turn(
-    trainer: Any, wait_until: Callable[..., Any]
-) -> None:
+def test_a_second_interrupt_does_not_keep_the_turn(trainer: Any, wait_until: WaitUntil) -> None:
     trainer.run(f"step()\n{INTERRUPT_AT_LEAVE}")
     wait_until(lambda states: states == {"train.ipynb": "idle"})
     assert trainer.run("print(sys.gettrace())").stdout == "None\n", "nothing was interrupted"
@@ -57,7 +53,7 @@ def test_a_second_interrupt_does_not_keep_the_turn(
 
 @pytest.mark.system
 def test_cells_run_while_a_thread_waits_for_the_turn(
-    trainer: Any, neighbour: Any, wait_until: Callable[..., Any]
+    trainer: Any, neighbour: Any, wait_until: WaitUntil
 ) -> None:
     thread = "import threading; thread = threading.Thread(target=step); thread.start()"
     join = "thread.join(60); print(thread.is_alive())"
@@ -76,9 +72,7 @@ def test_cells_run_while_a_thread_waits_for_the_turn(
 
 
 @pytest.mark.system
-def test_an_interrupted_training_gives_the_turn_back(
-    trainer: Any, wait_until: Callable[..., Any]
-) -> None:
+def test_an_interrupted_training_gives_the_turn_back(trainer: Any, wait_until: WaitUntil) -> None:
     trainer.begin("print('begun')\nwhile True: step()")
     trainer.until(lambda cell: "begun" in cell.stdout)
     wait_until(lambda states: states == {"train.ipynb": "running"})
@@ -91,7 +85,7 @@ WIDGET += "get_ipython().kernel.comm_manager.register_target('widget', opened)"
 
 
 def test_an_interrupted_wait_stops_at_once_and_the_next_cell_works(
-    notebook: Any, neighbour: Any, wait_until: Callable[..., Any]
+    notebook: Any, neighbour: Any, wait_until: WaitUntil
 ) -> None:
     """Meanwhile cells of a subshell and messages of widgets end."""
     notebook.run("%gpushare on")
@@ -124,7 +118,7 @@ def test_the_traceback_of_a_failing_training_shows_only_the_user_and_torch(train
 
 @pytest.mark.parametrize("end", ["restart", pytest.param("shutdown", marks=pytest.mark.system)])
 def test_a_kernel_that_restarts_or_shuts_down_frees_its_memory(
-    start: Callable[..., Any], wait_until: Callable[..., Any], end: str
+    start: Start, wait_until: WaitUntil, end: str
 ) -> None:
     fresh = load(start(nursery=None, JPY_SESSION_NAME="train.ipynb"))
     fresh.run("%gpushare on")
@@ -140,7 +134,7 @@ def test_a_kernel_that_restarts_or_shuts_down_frees_its_memory(
 # --- %%gpushare -----------------------------------------------------------------------------------
 
 
-def test_a_cell_can_share_for_itself_alone(notebook: Any, wait_until: Callable[..., Any]) -> None:
+def test_a_cell_can_share_for_itself_alone(notebook: Any, wait_until: WaitUntil) -> None:
     cell = notebook.run(f"%%gpushare --weight 3\n{CURRENT}\nprint(current().weight)\n1 + 1")
     assert (cell.stdout, cell.shown("execute_result")) == ("3.0\n", ["2"])
     assert notebook.run("print(current())").stdout == "None\n"
@@ -148,7 +142,7 @@ def test_a_cell_can_share_for_itself_alone(notebook: Any, wait_until: Callable[.
 
 
 def test_a_cell_that_shares_for_itself_leaves_sharing_as_it_was(
-    notebook: Any, sessions: Callable[[], Any]
+    notebook: Any, sessions: Sessions
 ) -> None:
     notebook.run("%gpushare on --weight 2")
     before = sessions()["train.ipynb"]
@@ -168,9 +162,7 @@ def test_a_cell_that_shares_for_itself_may_end_sharing_for_good(notebook: Any) -
 
 
 @pytest.mark.system
-def test_sharing_of_a_failing_cell_ends_with_it(
-    notebook: Any, wait_until: Callable[..., Any]
-) -> None:
+def test_sharing_of_a_failing_cell_ends_with_it(notebook: Any, wait_until: WaitUntil) -> None:
     cell = notebook.run("%%gpushare\nx = 1\n\n1 / 0")
     assert cell.status == "error"
     assert "----> 4 1 / 0" in cell.traceback
@@ -192,7 +184,7 @@ def test_a_cell_that_shares_for_itself_may_await_and_use_other_cell_magics(noteb
 
 @pytest.mark.system
 def test_nbclient_runs_a_sharing_notebook_and_its_export_has_the_status(
-    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sessions: Callable[[], Any]
+    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sessions: Sessions
 ) -> None:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     on = "%gpushare on --name survives.ipynb"
@@ -212,7 +204,7 @@ def test_nbclient_runs_a_sharing_notebook_and_its_export_has_the_status(
 
 
 def test_a_shell_in_a_script_closes_its_session_at_exit(
-    settings: Any, wait_until: Callable[..., Any]
+    settings: Any, wait_until: WaitUntil
 ) -> None:
     program = """
 import sys

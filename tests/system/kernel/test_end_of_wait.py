@@ -11,7 +11,8 @@ import pytest
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Cancel
 
-from .conftest import load
+from ...conftest import Look, Sessions
+from .conftest import Start, WaitUntil, load
 
 pytestmark = pytest.mark.system
 
@@ -52,7 +53,7 @@ def notebook(with_torch: Any) -> Any:
 
 
 @pytest.fixture
-def waiting(notebook: Any, neighbour: Any, wait_until: Callable[..., Any]) -> Callable[[str], None]:
+def waiting(notebook: Any, neighbour: Any, wait_until: WaitUntil) -> Callable[[str], None]:
     """Run a cell until it waits for its neighbour, which has the turn, and says so."""
     notebook.run("%gpushare on")
     assert notebook.run(SETUP).status == "ok"
@@ -76,7 +77,7 @@ ENDS = {
 
 @pytest.mark.parametrize("error", ENDS)
 def test_a_wait_that_is_interrupted_or_cancelled_ends_in_one_line(
-    notebook: Any, waiting: Callable[[str], None], sessions: Callable[[], Any], error: str
+    notebook: Any, waiting: Callable[[str], None], sessions: Sessions, error: str
 ) -> None:
     for way, code in WAYS.items():
         waiting(code)
@@ -92,7 +93,7 @@ def test_a_wait_that_is_interrupted_or_cancelled_ends_in_one_line(
 
 
 def test_an_interrupted_training_and_later_errors_have_tracebacks(
-    notebook: Any, neighbour: Any, waiting: Callable[[str], None], wait_until: Callable[..., Any]
+    notebook: Any, neighbour: Any, waiting: Callable[[str], None], wait_until: WaitUntil
 ) -> None:
     waiting(TURNS.format(2))
     neighbour.take_again()
@@ -120,7 +121,7 @@ def test_a_wait_that_ends_is_an_interrupt_to_the_code_of_the_cell(
 
 
 def test_a_cell_that_never_fits_ends_in_one_sentence_and_its_own_line(
-    start: Callable[..., Any], nursery: Any, monkeypatch: Any, look: Callable[[], Any]
+    start: Start, nursery: Any, monkeypatch: Any, look: Look
 ) -> None:
     monkeypatch.setenv("JUPYTER_GPUSHARE_HOST_CAPACITY_BYTES", str(96 << 20))
     notebook = load(start(nursery=nursery, JPY_SESSION_NAME="train.ipynb"))
@@ -147,8 +148,8 @@ def test_the_lines_under_cells_add_up_to_what_status_and_the_broker_say(
     notebook: Any,
     neighbour: Any,
     waiting: Callable[[str], None],
-    sessions: Callable[[], Any],
-    wait_until: Callable[..., Any],
+    sessions: Sessions,
+    wait_until: WaitUntil,
 ) -> None:
     waiting(TURNS.format(2))
     told = []
@@ -174,7 +175,7 @@ def test_the_lines_under_cells_add_up_to_what_status_and_the_broker_say(
     assert counted == pytest.approx(sessions()["train.ipynb"].waited_seconds, abs=2 * rounding)
 
 
-def cell_of_short_waits(notebook: Any, neighbour: Any, sessions: Callable[[], Any]) -> Any:
+def cell_of_short_waits(notebook: Any, neighbour: Any, sessions: Sessions) -> Any:
     """None of them is long enough for a line while it lasts."""
     neighbour.give()
     neighbour.take()

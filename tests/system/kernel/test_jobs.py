@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from jupyter_gpushare.jobs.job import Job
 from jupyter_gpushare.settings import Settings
 
 from ...unit.cluster.program import end
+from .conftest import Start
 
 BEFORE = """
 import math
@@ -39,7 +40,7 @@ def jobs(settings: Settings, tmp_path: Path) -> Iterator[Settings]:
 
 
 @pytest.fixture
-def notebook(start: Callable[..., Any], jobs: Settings) -> Any:
+def notebook(start: Start, jobs: Settings) -> Any:
     names = ("cluster_directory", "cluster_nodes")
     notebook = start(**{f"JUPYTER_GPUSHARE_{name.upper()}": getattr(jobs, name) for name in names})
     notebook.run("%load_ext jupyter_gpushare")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
+from ...conftest import Sessions
+from .conftest import Start, WaitUntil
+
 HEAVY = ("torch", "rich", "psutil", "pynvml", "jupyter_server")
 
 
 @pytest.mark.system
-def test_loading_imports_nothing_heavy(start: Callable[..., Any]) -> None:
+def test_loading_imports_nothing_heavy(start: Start) -> None:
     notebook = start(nursery=None)
     notebook.run("import sys; before = set(sys.modules)")
     notebook.run("%load_ext jupyter_gpushare")
@@ -26,9 +28,7 @@ def test_loading_starts_no_broker(notebook: Any, settings: Any) -> None:
     assert not Path(settings.socket).exists()
 
 
-def test_the_extension_can_be_loaded_by_configuration(
-    start: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_the_extension_can_be_loaded_by_configuration(start: Start, tmp_path: Path) -> None:
     profile = tmp_path / "ipython" / "profile_default"
     profile.mkdir(parents=True)
     extensions = {"InteractiveShellApp": {"extensions": ["jupyter_gpushare"]}}
@@ -38,15 +38,13 @@ def test_the_extension_can_be_loaded_by_configuration(
 
 
 @pytest.mark.system
-def test_auto_in_the_environment_shares_at_once(
-    start: Callable[..., Any], sessions: Callable[[], Any]
-) -> None:
+def test_auto_in_the_environment_shares_at_once(start: Start, sessions: Sessions) -> None:
     notebook = start(JUPYTER_GPUSHARE_AUTO="1", JPY_SESSION_NAME="train.ipynb")
     assert "GPU sharing is on for train.ipynb" in notebook.run("%load_ext jupyter_gpushare").text
     assert list(sessions()) == ["train.ipynb"]
 
 
-def test_auto_that_cannot_share_says_why_and_loads(start: Callable[..., Any]) -> None:
+def test_auto_that_cannot_share_says_why_and_loads(start: Start) -> None:
     notebook = start(JUPYTER_GPUSHARE_AUTO="1", JUPYTER_GPUSHARE_SOCKET="/tmp/" + "x" * 120)
     cell = notebook.run("%load_ext jupyter_gpushare")
     assert cell.status == "ok"
@@ -56,7 +54,7 @@ def test_auto_that_cannot_share_says_why_and_loads(start: Callable[..., Any]) ->
 
 
 def test_unloading_ends_sharing_and_takes_the_magic_away_until_it_is_loaded_again(
-    notebook: Any, wait_until: Callable[..., Any]
+    notebook: Any, wait_until: WaitUntil
 ) -> None:
     notebook.run("%gpushare on")
     assert notebook.run("%unload_ext jupyter_gpushare").status == "ok"
@@ -70,7 +68,7 @@ def test_unloading_ends_sharing_and_takes_the_magic_away_until_it_is_loaded_agai
 
 @pytest.mark.system
 def test_a_plain_shell_prints_its_answers(
-    settings: Any, capsys: pytest.CaptureFixture[str], sessions: Callable[[], Any]
+    settings: Any, capsys: pytest.CaptureFixture[str], sessions: Sessions
 ) -> None:
     shell = InteractiveShell.instance()
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,11 @@ from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Change
 
-from .conftest import TRAIN
+from ...conftest import Look, Sessions
+from .conftest import TRAIN, Start, WaitUntil
 
 
-def one(sessions: Callable[[], Any]) -> Any:
+def one(sessions: Sessions) -> Any:
     (session,) = sessions().values()
     return session
 
@@ -27,7 +27,7 @@ def one(sessions: Callable[[], Any]) -> Any:
 # --- on and off -----------------------------------------------------------------------------------
 
 
-def test_options_reach_the_broker(notebook: Any, sessions: Callable[[], Any]) -> None:
+def test_options_reach_the_broker(notebook: Any, sessions: Sessions) -> None:
     notebook.run("%gpushare on --weight 2.5 --priority=-3 --iterations 40 --name 'my lab'")
     session = one(sessions)
     assert (session.name, session.weight, session.priority) == ("my lab", 2.5, -3)
@@ -36,7 +36,7 @@ def test_options_reach_the_broker(notebook: Any, sessions: Callable[[], Any]) ->
 
 @pytest.mark.system
 def test_a_kernel_is_named_by_its_process_unless_vs_code_names_the_notebook(
-    start: Callable[..., Any], sessions: Callable[[], Any]
+    start: Start, sessions: Sessions
 ) -> None:
     notebook = start(JPY_SESSION_NAME="")
     notebook.run("%load_ext jupyter_gpushare\n%gpushare on")
@@ -45,9 +45,7 @@ def test_a_kernel_is_named_by_its_process_unless_vs_code_names_the_notebook(
     assert one(sessions).name == "gan.ipynb"
 
 
-def test_on_again_changes_the_options_that_are_given(
-    notebook: Any, sessions: Callable[[], Any]
-) -> None:
+def test_on_again_changes_the_options_that_are_given(notebook: Any, sessions: Sessions) -> None:
     notebook.run("%gpushare on --weight 2 --priority -1")
     before = one(sessions)
     assert "Updated: weight 3." in notebook.run("%gpushare on --weight 3").text
@@ -61,9 +59,7 @@ def test_on_again_changes_the_options_that_are_given(
 
 
 @pytest.mark.system
-def test_a_notebook_may_have_several_gpus_at_once(
-    gpus: Any, start: Callable[..., Any], look: Callable[[], Any]
-) -> None:
+def test_a_notebook_may_have_several_gpus_at_once(gpus: Any, start: Start, look: Look) -> None:
     gpus.say(*(f"gpu GPU-{name} {16 << 30} 0 NVIDIA L4" for name in "ab"))
     own = {"JUPYTER_GPUSHARE_DEVICE": "auto", "JPY_SESSION_NAME": "train.ipynb"}
     notebook = start(nursery=None, **own)  # the loader reads its variables when a program starts
@@ -85,9 +81,7 @@ def test_a_notebook_may_have_several_gpus_at_once(
     assert on() == [["other"], ["other"], []]
 
 
-def test_off_ends_the_session_and_tells_its_usage(
-    notebook: Any, wait_until: Callable[..., Any]
-) -> None:
+def test_off_ends_the_session_and_tells_its_usage(notebook: Any, wait_until: WaitUntil) -> None:
     cell = notebook.run("%gpushare off")
     assert (cell.status, cell.text) == ("ok", "Sharing was not on.")
     notebook.run("%gpushare on")
@@ -111,7 +105,7 @@ STEPS = "for _ in range(5): step()"
     ids=["torch after on", "torch before on", "model before on"],
 )
 def test_iterations_are_noticed_whichever_import_came_first(
-    notebook: Any, sessions: Callable[[], Any], cells: list[str]
+    notebook: Any, sessions: Sessions, cells: list[str]
 ) -> None:
     done = {code: notebook.run(code) for code in cells}
     assert {cell.status for cell in done.values()} == {"ok"}
@@ -124,7 +118,7 @@ def test_iterations_are_noticed_whichever_import_came_first(
 
 @pytest.mark.system
 def test_without_pytorch_sharing_is_on_and_says_how_to_use_it(
-    start: Callable[..., Any], broker_pid: int, tmp_path: Path
+    start: Start, broker_pid: int, tmp_path: Path
 ) -> None:
     notebook = start("-S", PYTHONPATH=path_without_torch(tmp_path))
     notebook.run("import sys\nsys.path.remove('')")  # where the library may lie uncompiled
@@ -174,7 +168,7 @@ def test_status_without_a_broker_says_so(notebook: Any) -> None:
 
 
 def test_a_name_that_is_given_by_hand_is_kept_whole_and_is_no_markup(
-    notebook: Any, sessions: Callable[[], Any]
+    notebook: Any, sessions: Sessions
 ) -> None:
     for name in ("lr 1/2", "<b>x</b>", "<img src=x>"):
         notebook.run(f"%gpushare on --name '{name}'")
@@ -189,7 +183,7 @@ def test_a_name_that_is_given_by_hand_is_kept_whole_and_is_no_markup(
 
 @pytest.mark.system
 def test_a_paused_notebook_gets_no_turns_until_on(
-    notebook: Any, sessions: Callable[[], Any], wait_until: Callable[..., Any]
+    notebook: Any, sessions: Sessions, wait_until: WaitUntil
 ) -> None:
     notebook.run("import jupyter_gpushare\n%gpushare on")
     assert "will not use the device" in notebook.run("%gpushare pause").text
@@ -204,9 +198,7 @@ def test_a_paused_notebook_gets_no_turns_until_on(
     assert notebook.run("with jupyter_gpushare.turn(): print('mine')").stdout == "mine\n"
 
 
-def test_on_ends_a_pause_that_another_user_asked_for(
-    notebook: Any, sessions: Callable[[], Any]
-) -> None:
+def test_on_ends_a_pause_that_another_user_asked_for(notebook: Any, sessions: Sessions) -> None:
     notebook.run("%gpushare on")
     with Client.connect() as panel:
         panel.ask(Change(one(sessions).id, paused=True))
@@ -216,7 +208,7 @@ def test_on_ends_a_pause_that_another_user_asked_for(
 
 
 def test_another_notebook_can_be_paused_and_resumed_by_name(
-    notebook: Any, neighbour: Any, sessions: Callable[[], Any]
+    notebook: Any, neighbour: Any, sessions: Sessions
 ) -> None:
     assert "cnn.ipynb is paused." in notebook.run("%gpushare pause cnn.ipynb").text
     assert sessions()["cnn.ipynb"].state == "paused"
@@ -279,7 +271,7 @@ def test_tidy_tells_what_each_thing_has_held(with_torch: Any) -> None:
     ],
 )
 def test_what_keeps_the_broker_from_starting_is_reported_in_one_sentence(
-    start: Callable[..., Any], variable: str, value: str, sentence: str
+    start: Start, variable: str, value: str, sentence: str
 ) -> None:
     notebook = start(**{f"JUPYTER_GPUSHARE_{variable}": value})
     notebook.run("%load_ext jupyter_gpushare")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from ...conftest import Look
 from ...refusals import is_one_plain_sentence
 
 WRONG = {
@@ -51,7 +51,7 @@ def test_each_mistake_gets_one_plain_sentence_and_stops_run_all(
     assert "did you mean weight?" in cell.reply["evalue"]
 
 
-def test_clear_input_is_accepted(notebook: Any, neighbour: Any, look: Callable[[], Any]) -> None:
+def test_clear_input_is_accepted(notebook: Any, neighbour: Any, look: Look) -> None:
     for line in ("help", "-h", "--help", "on -h", "HELP"):
         text = notebook.run(f"%gpushare {line}").text
         for word in ("on", "off", "status", "pause", "policy", "--iterations", "%%gpushare"):

@@ -26,8 +26,10 @@ from jupyter_client.manager import KernelManager
 
 from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.wire.snapshot import LaneView, Snapshot
+from jupyter_gpushare.wire.snapshot import LaneView
 
+from ...conftest import Look
+from ...makers import maker
 from ...polling import comes, until
 from ...programs.cells import BODIES, LARGE, MODEL
 from ..faults.scene import Nursery, open_memory
@@ -47,6 +49,9 @@ print(json.dumps(found))
 
 
 KERNEL = "from ipykernel.kernelapp import IPKernelApp\nIPKernelApp.launch_instance(['-f', {!r}])"
+
+Notebooks = Callable[..., "Notebook"]
+Sizes = Callable[[], list[int]]
 
 
 class BornClient(BlockingKernelClient):
@@ -206,31 +211,27 @@ class Notebook(FrontEnd):
     def run(self, code: str) -> str:
         return self.end(self.start(code))
 
-    def share(self, options: str = "") -> None:
+    def share(self) -> None:
         self.run("%load_ext jupyter_gpushare")
-        self.run(f"%gpushare on --device host --name {self.name} {options}")
+        self.run(f"%gpushare on --device host --name {self.name}")
 
     def interrupt(self) -> None:
         self.manager.interrupt_kernel()
 
 
 @pytest.fixture
-def notebook(settings: Settings, nursery: Nursery) -> Iterator[Callable[..., Notebook]]:
+def notebook(settings: Settings, nursery: Nursery) -> Iterator[Notebooks]:
     """Opens notebooks, which share unless they are told not to. `imports`: the kernel is a program
     of its own, which imports PyTorch when a cell does."""
-    opened: list[Notebook] = []
+    with maker(Notebook, Notebook.kill) as made:
 
-    def notebook(
-        name: str = "notebook", share: bool = True, options: str = "", imports: bool = False
-    ) -> Notebook:
-        opened.append(Notebook(name, nursery=None if imports else nursery))
-        if share:
-            opened[-1].share(options)
-        return opened[-1]
+        def notebook(name: str = "notebook", share: bool = True, imports: bool = False) -> Notebook:
+            opened = made(name, nursery=None if imports else nursery)
+            if share:
+                opened.share()
+            return opened
 
-    yield notebook
-    for each in opened:
-        each.kill()
+        yield notebook
 
 
 @pytest.fixture
@@ -253,7 +254,7 @@ def scribbler(
 
 
 @pytest.fixture
-def ours(scribbler: Scribbler, notebook: Callable[..., Notebook]) -> Notebook:
+def ours(scribbler: Scribbler, notebook: Notebooks) -> Notebook:
     """A notebook whose demand is known and whose turn is over at each boundary."""
     ours = notebook("ours")
     ours.run(LARGE + MODEL + CHANGE_OVER)
@@ -263,19 +264,19 @@ def ours(scribbler: Scribbler, notebook: Callable[..., Notebook]) -> Notebook:
 
 
 @pytest.fixture
-def lanes(look: Callable[[], Snapshot]) -> Callable[[], list[LaneView]]:
+def lanes(look: Look) -> Callable[[], list[LaneView]]:
     """Return the lanes, as a viewer sees them now."""
     return lambda: look().devices[0].lanes
 
 
 @pytest.fixture
-def lane_bytes(lanes: Callable[[], list[LaneView]]) -> Callable[[], list[int]]:
+def lane_bytes(lanes: Callable[[], list[LaneView]]) -> Sizes:
     """Return what the lanes may take of memory, in whole pages."""
     return lambda: sorted(-lane.bytes // mmap.PAGESIZE * -mmap.PAGESIZE for lane in lanes())
 
 
 @pytest.fixture
-def in_memory(look: Callable[[], Snapshot], of_earlier_tests: set[int]) -> Callable[[], list[int]]:
+def in_memory(look: Look, of_earlier_tests: set[int]) -> Sizes:
     """Return the memory of each lane that a process has: the broker, this process, or one that has
     ever been seen as a session."""
     pids = {os.getpid()}
@@ -293,11 +294,7 @@ def in_memory(look: Callable[[], Snapshot], of_earlier_tests: set[int]) -> Calla
 
 
 @pytest.fixture
-def memory_follows(
-    in_memory: Callable[[], list[int]],
-    lane_bytes: Callable[[], list[int]],
-    look: Callable[[], Snapshot],
-) -> Callable[[], None]:
+def memory_follows(in_memory: Sizes, lane_bytes: Sizes, look: Look) -> Callable[[], None]:
     """Wait until the lanes have the memory that they may take, no more and no less."""
 
     def memory_follows() -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import stat
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from jupyter_gpushare.tools import doctor
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Account, AccountRow, Accounts
 
+from ...conftest import Opened
 from .conftest import until_answered
 
 LONG_SECONDS = 1.0  # of a turn: what a broker counts twice, or not at all, is seen
@@ -25,7 +25,7 @@ RETURN_SECONDS = 0.5
 
 
 @pytest.fixture
-def session(opened: Callable[..., Session]) -> Session:
+def session(opened: Opened) -> Session:
     return opened("cnn.ipynb")
 
 

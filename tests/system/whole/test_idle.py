@@ -6,17 +6,15 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from jupyter_gpushare.wire.snapshot import DeviceView, Snapshot
+from jupyter_gpushare.wire.snapshot import DeviceView
 
-from .conftest import last_json, until_answered
-from .lanes.test_paging import ADDRESSES, MODEL, TELL, TRAIN, alone, pages
-
-if TYPE_CHECKING:
-    from .conftest import Notebook
+from ...conftest import Look
+from .conftest import Notebooks, last_json, until_answered
+from .lanes.test_paging import ADDRESSES, MODEL, TELL, TRAIN, alone, pages, trained
 
 pytestmark = pytest.mark.system
 
@@ -34,7 +32,7 @@ def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def until(look: Callable[[], Snapshot]) -> Callable[[Callable[[DeviceView], Any]], DeviceView]:
+def until(look: Look) -> Callable[[Callable[[DeviceView], Any]], DeviceView]:
     """Return the first state of the device for which that is true."""
 
     def until(is_so: Callable[[DeviceView], Any]) -> DeviceView:
@@ -55,10 +53,9 @@ def is_empty(device: DeviceView) -> bool:
 
 
 def test_a_released_notebook_holds_nothing_and_continues_as_if_nothing_had_been(
-    pages: Path, rules: Path, notebook: Callable[..., Notebook], until: Any, alone: Any
+    pages: Path, rules: Path, notebook: Notebooks, until: Any, alone: Any
 ) -> None:
-    first = notebook("first")
-    first.run(MODEL + TRAIN)
+    first = trained(notebook)
     addresses = last_json(first.run(ADDRESSES))
     device = until(is_empty)
     (view,) = device.resting
@@ -70,10 +67,9 @@ def test_a_released_notebook_holds_nothing_and_continues_as_if_nothing_had_been(
 
 
 def test_the_next_cell_reports_the_steps_and_the_one_after_does_not(
-    pages: Path, rules: Path, notebook: Callable[..., Notebook], until: Any
+    pages: Path, rules: Path, notebook: Notebooks, until: Any
 ) -> None:
-    first = notebook("first")
-    first.run(MODEL + TRAIN)
+    first = trained(notebook)
     until(is_empty)
     rules.write_text("")  # otherwise the next cell could find it idle again
     told = first.shows(first.start("1 + 1")).shown()
@@ -82,7 +78,7 @@ def test_the_next_cell_reports_the_steps_and_the_one_after_does_not(
 
 
 def test_a_notebook_without_memory_on_the_device_is_released_too(
-    pages: Path, rules: Path, notebook: Callable[..., Notebook], until: Any, alone: Any
+    pages: Path, rules: Path, notebook: Notebooks, until: Any, alone: Any
 ) -> None:
     first = notebook("first")
     first.run("import torch\nx = torch.ones(8)")
@@ -96,13 +92,12 @@ def test_a_released_notebook_survives_a_broker_that_ends(
     end: signal.Signals,
     pages: Path,
     rules: Path,
-    notebook: Callable[..., Notebook],
+    notebook: Notebooks,
     until: Any,
-    look: Callable[[], Snapshot],
+    look: Look,
     alone: Any,
 ) -> None:
-    first = notebook("first")
-    first.run(MODEL + TRAIN)
+    first = trained(notebook)
     until(is_empty)
     os.kill(before := look().broker.pid, end)
     until(lambda device: look().broker.pid != before)
@@ -110,12 +105,11 @@ def test_a_released_notebook_survives_a_broker_that_ends(
 
 
 def test_a_notebook_without_a_file_to_page_out_to_is_not_released(
-    pages: Path, rules: Path, notebook: Callable[..., Notebook], until: Any, alone: Any
+    pages: Path, rules: Path, notebook: Notebooks, until: Any, alone: Any
 ) -> None:
     """Memory that stays on the device has to be counted there."""
     pages.rmdir()
-    first = notebook("first")
-    first.run(MODEL + TRAIN)
+    first = trained(notebook)
     device = until(lambda device: device.sessions[0].idle_step == "release")
     assert device.resting == []
     assert device.persistent_bytes > 60 << 20

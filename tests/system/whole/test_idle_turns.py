@@ -15,8 +15,10 @@ import pytest
 from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.settings import Settings
 
+from ...conftest import Opened
+from ...makers import maker
 from ...programs.cells import BODIES, LARGE, MODEL, RESULT
-from .conftest import Notebook, last_json, results_alone
+from .conftest import Notebook, Notebooks, last_json, results_alone
 from .scribbler import Scribbler
 
 if TYPE_CHECKING:
@@ -148,10 +150,6 @@ with gpushare.session(name="ours", device="host") as session:
 
 # The process has the turn, and does something else then, until it is told to continue.
 IDLE = {
-    "code after a training": """
-    train()
-    idle()
-""",
     "code after a training whose gradients are large": """
     train_wide()
     idle()
@@ -286,14 +284,6 @@ IDLE["code that reads a line between backward and step"] = """
     assert session.holding
 """
 
-PARENT = """
-    train()
-    child = [sys.executable, "-c", SHARES]
-    assert subprocess.run(child, stdin=subprocess.DEVNULL).returncode == 0
-    train_wide()
-    assert subprocess.run(child, stdin=subprocess.DEVNULL).returncode == 0
-print("done")
-"""
 WITH_OUTPUT = """
     train()
     train()
@@ -310,23 +300,19 @@ print("done")
 
 
 @pytest.fixture
-def neighbour(opened: Callable[..., Session]) -> Session:
+def neighbour(opened: Opened) -> Session:
     return opened("neighbour", device="host")
 
 
 @pytest.fixture
 def process(settings: Settings, nursery: Nursery) -> Iterator[Callable[[str], Party]]:
     """Runs a program, which says "done" at its end."""
-    started: list[Party] = []
 
     def process(program: str) -> Party:
-        program += "\nprint('done', flush=True)"
-        started.append(nursery.party(program, dict(os.environ)))
-        return started[-1]
+        return nursery.party(program + "\nprint('done', flush=True)", dict(os.environ))
 
-    yield process
-    for each in started:
-        each.end()
+    with maker(process, lambda party: party.end()) as started:
+        yield started
 
 
 @pytest.mark.parametrize("what", IDLE)
@@ -344,11 +330,8 @@ def test_a_neighbour_gets_its_turn_while_a_process_does_something_else(
     assert ours.hear() == "done"
 
 
-@pytest.mark.parametrize("parent", [PARENT, WITH_OUTPUT], ids=["with nothing", "with an output"])
-def test_a_process_that_has_the_turn_may_wait_for_a_child_that_shares(
-    settings: Settings, parent: str
-) -> None:
-    program = [sys.executable, "-c", HEAD + parent]
+def test_a_process_that_has_the_turn_may_wait_for_a_child_that_shares(settings: Settings) -> None:
+    program = [sys.executable, "-c", HEAD + WITH_OUTPUT]
     done = subprocess.run(program, capture_output=True, text=True, timeout=SECONDS, cwd="/")
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
@@ -420,7 +403,7 @@ task = asyncio.get_running_loop().create_task(train())
 
 
 def test_a_task_that_outlives_its_cell_gives_the_turn_back(
-    notebook: Callable[..., Notebook], neighbour: Session, tmp_path: Path
+    notebook: Notebooks, neighbour: Session, tmp_path: Path
 ) -> None:
     ours = notebook()
     ours.run(LARGE + MODEL)
@@ -442,7 +425,7 @@ TRAININGS = 3  # with a wait after each but the last
 
 
 def test_a_neighbour_computes_while_c_code_has_the_lock_of_a_kernel_and_its_results_stay(
-    notebook: Callable[..., Notebook], neighbour: Session, tmp_path: Path
+    notebook: Notebooks, neighbour: Session, tmp_path: Path
 ) -> None:
     train = BODIES["zero_grad_first"]
     begin, trained = LARGE + MODEL, tmp_path / "trained"

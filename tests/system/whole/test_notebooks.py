@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from jupyter_gpushare.wire.snapshot import SessionView
-
+from ...conftest import Sessions
 from ...polling import until
 from ...programs.cells import BODIES, HEAD, program
-from .conftest import FrontEnd, Notebook, last_json, results_alone
+from .conftest import FrontEnd, Notebooks, last_json, results_alone
 
 pytestmark = pytest.mark.system
 
@@ -24,19 +22,16 @@ def alone() -> Any:
     return results_alone({"alone": TRAINING})["alone"]
 
 
-@pytest.mark.parametrize("count", [2, 8])
 def test_many_kernels_train_at_once_and_each_gets_its_own_result(
-    notebook: Callable[..., Notebook], alone: Any, count: int
+    notebook: Notebooks, alone: Any
 ) -> None:
-    notebooks = [notebook(f"n{number}") for number in range(count)]
+    notebooks = [notebook(f"n{number}") for number in range(8)]
     cells = [each.start(TRAINING) for each in notebooks]
     for each, cell in zip(notebooks, cells, strict=True):
         assert last_json(each.end(cell)) == alone
 
 
-def test_a_model_made_before_sharing_trains_the_same(
-    notebook: Callable[..., Notebook], alone: Any
-) -> None:
+def test_a_model_made_before_sharing_trains_the_same(notebook: Notebooks, alone: Any) -> None:
     late = notebook("late", share=False, imports=True)
     late.run(HEAD)
     late.share()
@@ -44,9 +39,7 @@ def test_a_model_made_before_sharing_trains_the_same(
 
 
 def test_remaining_iterations_and_seconds_are_read_off_a_progress_bar(
-    notebook: Callable[..., Notebook],
-    sessions: Callable[[], dict[str, SessionView]],
-    monkeypatch: pytest.MonkeyPatch,
+    notebook: Notebooks, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JUPYTER_GPUSHARE_REPORT_SECONDS", "0.01")
     ours = notebook("ours")
@@ -97,7 +90,7 @@ class Subshell:
 
 
 def test_the_end_of_a_cell_in_a_subshell_leaves_the_turn_and_the_cell_that_runs(
-    notebook: Callable[..., Notebook],
+    notebook: Notebooks,
 ) -> None:
     ours = notebook()
     subshell = Subshell(ours)

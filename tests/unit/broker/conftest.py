@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import pytest
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.settings import Settings, load
 
+from ...makers import maker
 from .processes import Child
+
+Forks = Callable[..., Child]
 
 
 @pytest.fixture
@@ -43,29 +47,16 @@ def service(request: pytest.FixtureRequest, ruled: Callable[..., Service]) -> Se
 @pytest.fixture
 def notebook(request: pytest.FixtureRequest, service: Service) -> Iterator[Callable[..., Any]]:
     """Open a Notebook of the module at the service."""
-    opened: list[Any] = []
-
-    def notebook(*fields: Any, **more: Any) -> Any:
-        opened.append(request.module.Notebook(service, *fields, **more))
-        return opened[-1]
-
-    yield notebook
-    for each in opened:
-        each.end()
+    of = request.module.Notebook
+    with maker(partial(of, service), of.end) as notebook:
+        yield notebook
 
 
 @pytest.fixture
-def child() -> Iterator[Callable[..., Child]]:
+def child() -> Iterator[Forks]:
     """Fork a Child, which ends with the test."""
-    started: list[Child] = []
-
-    def child(*fields: Any) -> Child:
-        started.append(Child(*fields))
-        return started[-1]
-
-    yield child
-    for each in started:
-        each.end()
+    with maker(Child, Child.end) as child:
+        yield child
 
 
 @pytest.fixture

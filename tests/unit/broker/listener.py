@@ -14,17 +14,6 @@ from jupyter_gpushare.wire.snapshot import Snapshot, in_words
 MIB = 1 << 20
 STRANGER = 54321  # a user id that is neither the superuser's nor the broker's
 KEY = "a" * m.KEY_LENGTH
-TO_ANOTHERS_SESSION: list[m.Message] = [  # only its owner, or an admin, may
-    m.Open(id="first", name="taken over", device="host"),
-    m.Change("first", paused=True),
-    m.Change("first", weight=5.0),
-    m.Preempt("first"),
-    m.Evict("first"),
-    m.Cancel("first"),
-    m.SetPolicy("fifo"),
-    m.SetPolicy(running_lanes=2),
-    m.Shutdown(),
-]
 Kind = TypeVar("Kind", bound=m.Message)
 Me = TypeVar("Me", bound="Speaker")
 

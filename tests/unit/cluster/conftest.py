@@ -9,10 +9,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
+
+from ...makers import maker
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "examples" / "cluster"))
 from ray_cluster import ADDRESS, RayCluster
@@ -95,19 +98,18 @@ def slurm(slurm_daemons: Slurm, monkeypatch: pytest.MonkeyPatch) -> Slurm:
 def make_site(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sites]:
     """Services in this process, on a Slurm."""
     monkeypatch.setenv("GPUSHARE_ADDRESS", "127.0.0.1")
-    sites: list[Site] = []
 
     def make(*options: str, python: str = sys.executable) -> Site:
-        def engine(cluster: str) -> SlurmEngine:
-            return SlurmEngine(cluster, options, python)
+        return Site(tmp_path, make_engine=lambda cluster: SlurmEngine(cluster, options, python))
 
-        sites.append(Site(tmp_path, make_engine=engine))
-        return sites[-1]
+    with maker(make, close_without_slurm) as made:
+        yield made
 
-    yield make
-    for site in sites:
-        with contextlib.suppress(EngineUnavailable):  # its Slurm may be gone
-            site.close()
+
+def close_without_slurm(site: Site) -> None:
+    """Close a site whose Slurm may be gone."""
+    with contextlib.suppress(EngineUnavailable):
+        site.close()
 
 
 @pytest.fixture
@@ -124,14 +126,7 @@ def trains(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture
 def cluster_settings(socket_directory: Path, tmp_path: Path) -> Iterator[MakesSettings]:
     """Makes the settings of a service with a process of its own, which ends with the test."""
-    made: list[Settings] = []
-
-    def make(**more: object) -> Settings:
-        there = {"socket": str(socket_directory / "b.sock")}
-        there["cluster_directory"] = str(tmp_path / "state")
-        made.append(load({}, cluster_look_seconds=0.05, **there, **more))
-        return made[-1]
-
-    yield make
-    for each in made:
-        end(each)
+    there = {"socket": str(socket_directory / "b.sock")}
+    there["cluster_directory"] = str(tmp_path / "state")
+    with maker(partial(load, {}, cluster_look_seconds=0.05, **there), end) as make:
+        yield make

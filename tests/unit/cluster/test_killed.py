@@ -3,6 +3,7 @@ twice. Its jobs do not notice, and each of their iterations is computed once."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from jupyter_gpushare.cluster.engines.local import LocalEngine
 from jupyter_gpushare.cluster.journal import Journal
 from jupyter_gpushare.wire.jobs import LookAtUse
 
+from ...makers import maker
 from .serving import Wish, engine_of
 from .work import generations, iterations, made
 
@@ -81,15 +83,9 @@ class Killed:
 
 @pytest.fixture
 def make_killed(tmp_path: Path) -> Iterator[Callable[[], Killed]]:
-    there: list[Killed] = []
-
-    def make() -> Killed:
-        there.append(Killed(tmp_path / str(len(there))))
-        return there[-1]
-
-    yield make
-    for each in there:
-        each.close()
+    numbers = itertools.count()
+    with maker(lambda: Killed(tmp_path / str(next(numbers))), Killed.close) as make:
+        yield make
 
 
 @pytest.mark.thorough

@@ -34,9 +34,8 @@ from jupyter_gpushare.wire import framing
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.jobs import ClusterView
 from jupyter_gpushare.wire.messages import Error, Hello
-from jupyter_gpushare.wire.snapshot import SessionView
 
-from ...conftest import FakeGpus, end_broker
+from ...conftest import FakeGpus, Sessions, end_broker
 from ...polling import until
 from .conftest import MakesSettings
 from .launch.test_launcher import PRINTS, environments, pids
@@ -385,10 +384,7 @@ def test_sessions_of_others_go_on_with_the_broker_of_a_job_that_is_over(
 
 @pytest.mark.system
 def test_a_training_takes_turns_with_notebooks_and_has_the_same_weights(
-    shared: Settings,
-    script: Scripts,
-    sessions: Callable[[], dict[str, SessionView]],
-    capsys: pytest.CaptureFixture[str],
+    shared: Settings, script: Scripts, sessions: Sessions, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = script(TRAINS)
     with gpushare.session(shared, name="notebook"):

@@ -6,11 +6,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
 from jupyter_gpushare.settings import Settings
 
+from ...makers import maker
 from ..broker.conftest import child, open_to_all
 
 __all__ = ["child", "open_to_all"]
@@ -19,9 +21,9 @@ __all__ = ["child", "open_to_all"]
 class Process:
     """A Python program in a process of its own, as a user's script would be."""
 
-    def __init__(self, program: str, *arguments: object) -> None:
+    def __init__(self, *words: object) -> None:
         self.popen = subprocess.Popen(
-            [sys.executable, "-c", program, *map(str, arguments)],
+            [sys.executable, *map(str, words)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -33,10 +35,9 @@ class Process:
         assert self.popen.stdout is not None
         return self.popen.stdout.readline().strip()
 
-    def say(self) -> None:
-        """Send an empty line."""
+    def say(self, line: str = "") -> None:
         assert self.popen.stdin is not None
-        self.popen.stdin.write("\n")
+        self.popen.stdin.write(line + "\n")
         self.popen.stdin.flush()
 
     def result(self) -> dict[str, object]:
@@ -50,19 +51,15 @@ class Process:
         return dict(json.loads(out.splitlines()[-1]))
 
     def kill(self) -> None:
-        self.popen.kill()
-        self.popen.communicate()
+        if self.popen.poll() is None:
+            self.popen.kill()
+            self.popen.communicate()
+
+
+Run = Callable[..., Process]
 
 
 @pytest.fixture
-def run(settings: Settings) -> Iterator[Callable[..., Process]]:
-    processes = []
-
-    def run(program: str, *arguments: object) -> Process:
-        processes.append(Process(program, *arguments))
-        return processes[-1]
-
-    yield run
-    for process in processes:
-        if process.popen.poll() is None:
-            process.kill()
+def run(settings: Settings) -> Iterator[Run]:
+    with maker(partial(Process, "-c"), Process.kill) as run:
+        yield run

@@ -13,7 +13,8 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import SetPolicy
 
-from ..broker.processes import NOBODY, Child, needs_root
+from ..broker.conftest import Forks
+from ..broker.processes import NOBODY, needs_root
 
 ANOTHER = 65533
 FEW_SECONDS = (2.0, 10.0)  # of the device
@@ -49,9 +50,7 @@ def grab(settings: Settings) -> None:
 
 
 @pytest.fixture
-def duel(
-    settings: Settings, open_to_all: None, child: Callable[..., Child]
-) -> Callable[[SetPolicy], None]:
+def duel(settings: Settings, open_to_all: None, child: Forks) -> Callable[[SetPolicy], None]:
     """Start the training of one user, and four processes of another that grab, under a policy."""
 
     def duel(policy: SetPolicy) -> None:

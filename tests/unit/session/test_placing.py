@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,11 +10,11 @@ import pytest
 from jupyter_gpushare_kernel.sentences import begun
 
 from jupyter_gpushare.client.session.placement import OLD_BROKER
-from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.errors import ProtocolError, UnknownDevice
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
+
+from ...conftest import Look, Opened, Sessions
 
 if TYPE_CHECKING:
     from ...conftest import FakeGpus
@@ -25,19 +24,19 @@ THREE = [f"gpu GPU-{name} {16 << 30} 0 NVIDIA L4" for name in "abc"]
 
 
 @pytest.fixture
-def open_session(gpus: FakeGpus, opened: Callable[..., Session]) -> Callable[..., Session]:
+def open_session(gpus: FakeGpus, opened: Opened) -> Opened:
     gpus.say(*THREE)
     return opened
 
 
 @pytest.fixture
-def open_gang(open_session: Callable[..., Session]) -> Callable[..., Session]:
+def open_gang(open_session: Opened) -> Opened:
     """Opens a session in this process, which has not used a GPU."""
     return partial(open_session, "gang", device="auto")
 
 
 def test_a_number_is_that_of_the_process(
-    open_session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
+    open_session: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VISIBLE, "1")
     session = open_session("a", device="cuda:0")
@@ -49,7 +48,7 @@ def test_a_number_is_that_of_the_process(
 
 @pytest.mark.usefixtures("before_cuda")
 def test_a_session_with_the_choice_sees_the_gpu_that_it_got_and_no_other(
-    open_session: Callable[..., Session], look: Callable[[], Snapshot]
+    open_session: Opened, look: Look
 ) -> None:
     first = open_session("a", device="auto")
     assert (first.host_device, os.environ.pop(VISIBLE)) == ("cuda:0", "GPU-a")
@@ -61,9 +60,7 @@ def test_a_session_with_the_choice_sees_the_gpu_that_it_got_and_no_other(
 
 
 def test_a_session_that_comes_back_has_its_gpu_whatever_the_environment_is_by_then(
-    open_session: Callable[..., Session],
-    monkeypatch: pytest.MonkeyPatch,
-    sessions: Callable[[], dict[str, SessionView]],
+    open_session: Opened, monkeypatch: pytest.MonkeyPatch, sessions: Sessions
 ) -> None:
     session = open_session("a", device="cuda:1")
     monkeypatch.setenv(VISIBLE, "0")
@@ -78,9 +75,7 @@ def test_a_session_that_comes_back_has_its_gpu_whatever_the_environment_is_by_th
 
 
 @pytest.mark.usefixtures("before_cuda")
-def test_a_process_that_had_one_gpu_may_have_several_afterwards(
-    open_gang: Callable[..., Session],
-) -> None:
+def test_a_process_that_had_one_gpu_may_have_several_afterwards(open_gang: Opened) -> None:
     open_gang(devices=1).close()
     assert os.environ[VISIBLE] == "GPU-a"
     assert open_gang(devices=3).host_devices == ["cuda:0", "cuda:1", "cuda:2"]
@@ -88,7 +83,7 @@ def test_a_process_that_had_one_gpu_may_have_several_afterwards(
 
 @pytest.mark.usefixtures("before_cuda")
 def test_a_gang_has_only_devices_that_the_process_may_see(
-    open_gang: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
+    open_gang: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VISIBLE, "2,1")
     assert open_gang(devices=2).host_devices == ["cuda:2", "cuda:1"]
@@ -100,7 +95,7 @@ def test_a_gang_has_only_devices_that_the_process_may_see(
     [("host", "host"), ("auto", "cuda:0, cuda:1, cuda:2"), ("cuda:1", "cuda:1")],
 )
 def test_more_devices_than_there_are_is_one_sentence(
-    open_gang: Callable[..., Session], device: str, there: str
+    open_gang: Opened, device: str, there: str
 ) -> None:
     with pytest.raises(UnknownDevice) as raised:
         open_gang(devices=4, device=device)
@@ -111,7 +106,7 @@ def test_more_devices_than_there_are_is_one_sentence(
 
 @pytest.mark.usefixtures("before_cuda")
 def test_a_broker_that_knows_no_gangs_is_reported_as_old(
-    open_gang: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
+    open_gang: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ignores the field that it does not know, and answers as to all others."""
     answer = m.Opened("gang", "cuda:0", 16 << 30, 0, "GPU-a")

@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,10 +24,10 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.handoff_slot import write_handoff_token
-from jupyter_gpushare.wire.snapshot import SessionView
 
+from ...conftest import Opened, Sessions
 from ...polling import until
-from .conftest import Process
+from .conftest import Run
 
 Pair = tuple[Session, Session, threading.Thread]
 TRAIN = """
@@ -68,7 +68,7 @@ def overlaps(results: list[dict[str, object]]) -> int:
     "end", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.system)]
 )
 def test_three_sessions_train_on_when_the_broker_ends(
-    run: Callable[..., Process], settings: Settings, broker_pid: int, end: signal.Signals
+    run: Run, settings: Settings, broker_pid: int, end: signal.Signals
 ) -> None:
     processes = [run(TRAIN, 400, name) for name in "abc"]
     for process in processes:
@@ -81,9 +81,7 @@ def test_three_sessions_train_on_when_the_broker_ends(
         assert client.welcome.pid != broker_pid
 
 
-def test_a_holder_that_registers_again_says_how_far_its_turn_is_squeezed(
-    opened: Callable[..., Session],
-) -> None:
+def test_a_holder_that_registers_again_says_how_far_its_turn_is_squeezed(opened: Opened) -> None:
     session = opened("squeezed")
     session.enter()
     session._dispatch.take(m.Grant(session._turn.number, 0, squeezed_bytes=7))
@@ -97,17 +95,6 @@ def test_a_holder_that_registers_again_says_how_far_its_turn_is_squeezed(
 
 
 # --- waiting ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def holder(settings: Settings) -> Iterator[Client]:
-    """A session that holds the turn of the only lane."""
-    client = Client.connect(settings, "tests")
-    client.ask(m.Open(id="holder", name="holder.ipynb", demand=m.Demand(1, 1, measured=True)))
-    client.send(m.Request(1))
-    client.receive()
-    yield client
-    client.close()
 
 
 CANCELLED_TOO_LATE = """
@@ -136,7 +123,7 @@ with gpushare.session(name="waiter") as session:
 
 @pytest.mark.system
 def test_a_cancellation_that_comes_after_the_wait_does_not_end_the_next_one(
-    run: Callable[..., Process], holder: Client, sessions: Callable[[], dict[str, SessionView]]
+    run: Run, holder: Client, sessions: Sessions
 ) -> None:
     waiter = run(CANCELLED_TOO_LATE)
     assert waiter.line() == "asleep"
@@ -148,7 +135,7 @@ def test_a_cancellation_that_comes_after_the_wait_does_not_end_the_next_one(
 
 
 def test_a_demand_that_can_never_fit_is_reported_once_and_tried_again(
-    settings: Settings, opened: Callable[..., Session]
+    settings: Settings, opened: Opened
 ) -> None:
     small = msgspec.structs.replace(settings, host_capacity_bytes=1 << 20)
     session = opened("large", small)
@@ -161,9 +148,7 @@ def test_a_demand_that_can_never_fit_is_reported_once_and_tried_again(
 
 
 def test_the_end_of_a_cell_reports_what_a_context_switch_left_unreported(
-    settings: Settings,
-    opened: Callable[..., Session],
-    sessions: Callable[[], dict[str, SessionView]],
+    settings: Settings, opened: Opened, sessions: Sessions
 ) -> None:
     rare = msgspec.structs.replace(settings, quantum_seconds=1e-6, report_seconds=60.0)
     session = opened("ours", rare)
@@ -179,7 +164,7 @@ def test_the_end_of_a_cell_reports_what_a_context_switch_left_unreported(
 
 
 def test_a_script_that_does_something_else_hears_how_its_room_changes(
-    settings: Settings, opened: Callable[..., Session]
+    settings: Settings, opened: Opened
 ) -> None:
     session = opened("computes")
     before = session.room
@@ -197,7 +182,7 @@ def test_the_keeper_is_quiet_about_a_connection_closed_before_it_looked(settings
 
 
 def test_a_session_that_closes_leaves_its_descriptor_to_a_thread_that_may_poll_it(
-    opened: Callable[..., Session],
+    opened: Opened,
 ) -> None:
     """Otherwise that thread polls the next file of this number, or none, and waits forever."""
     session = opened("closes")
@@ -238,7 +223,7 @@ with gpushare.session(name="x"):
 
 @pytest.mark.system
 def test_idle_threads_of_a_sharing_process_sleep_unless_the_user_wants_them_to_spin(
-    run: Callable[..., Process], monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     assert run(SPIN).line() == "PASSIVE"
@@ -265,9 +250,7 @@ time.sleep(60)
 """
 
 
-def test_a_forked_child_does_not_keep_its_parents_session(
-    run: Callable[..., Process], settings: Settings
-) -> None:
+def test_a_forked_child_does_not_keep_its_parents_session(run: Run, settings: Settings) -> None:
     parent = run(FORKS)
     child = int(parent.line().split()[1])
     with Client.connect(settings) as subscriber:
@@ -292,9 +275,7 @@ def test_iterations_gives_every_batch_of_every_epoch(settings: Settings) -> None
         assert not session.holding
 
 
-def test_iterations_tells_the_number_that_is_left(
-    settings: Settings, sessions: Callable[[], dict[str, SessionView]]
-) -> None:
+def test_iterations_tells_the_number_that_is_left(settings: Settings, sessions: Sessions) -> None:
     now = msgspec.structs.replace(settings, report_seconds=1e-9)
     with gpushare.session(now, name="script"):
         for number in gpushare.iterations(range(10)):
@@ -304,9 +285,7 @@ def test_iterations_tells_the_number_that_is_left(
             assert left == 10 - number
 
 
-def test_turn_holds_the_turn_for_its_block(
-    settings: Settings, sessions: Callable[[], dict[str, SessionView]]
-) -> None:
+def test_turn_holds_the_turn_for_its_block(settings: Settings, sessions: Sessions) -> None:
     with gpushare.turn() as session:
         assert session.holding
         with gpushare.turn():
@@ -339,7 +318,7 @@ def test_cells_begin_and_end_and_change_the_session_while_a_thread_waits(pair: P
 
 
 def test_a_refusal_that_a_cell_has_taken_ends_the_wait_of_a_thread(
-    opened: Callable[..., Session], settings: Settings
+    opened: Opened, settings: Settings
 ) -> None:
     holder, waiter = opened("holder"), opened("waiter")
     holder.enter()
@@ -375,7 +354,7 @@ def test_a_session_closes_while_a_thread_waits(pair: Pair) -> None:
 
 
 @pytest.fixture
-def pair(opened: Callable[..., Session]) -> Pair:
+def pair(opened: Opened) -> Pair:
     """Two sessions whose demands are known; one has the turn, has been asked to yield it, and the
     other waits for it in a thread."""
     pair = opened("first"), opened("second")
@@ -496,7 +475,7 @@ def test_the_gap_ahead_is_taken_to_be_like_the_two_before_it(
 
 
 def test_a_request_that_a_direct_handoff_has_obeyed_tells_that_others_want_the_device(
-    opened: Callable[..., Session],
+    opened: Opened,
 ) -> None:
     mine = opened("mine")
     iterate(mine)
@@ -517,7 +496,7 @@ def iterate(session: Session) -> bool:
 
 @pytest.mark.parametrize("policy", ["fair", "fifo"])
 def test_turns_go_back_before_each_gap_while_others_want_the_device(
-    policy: str, settings: Settings, opened: Callable[..., Session], run: Callable[..., Process]
+    policy: str, settings: Settings, opened: Opened, run: Run
 ) -> None:
     """Nothing asks for them then: they are far shorter than a quantum. Under `fifo` a cell keeps
     its turn over its gaps."""

@@ -18,6 +18,7 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import client as client_module
 from jupyter_gpushare.wire.client import Client
 
+from ...conftest import Opened
 from ...polling import until
 
 SECONDS = 60.0
@@ -25,7 +26,7 @@ SHORT_SECONDS = 0.3  # for which an answer of the stopped broker is waited for
 
 
 @pytest.fixture
-def session(opened: Callable[..., Session]) -> Session:
+def session(opened: Opened) -> Session:
     return opened("mine")
 
 

@@ -8,7 +8,7 @@ import queue
 import resource
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,10 @@ import pytest
 
 from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.wire.launch import connect, log_path
+from jupyter_gpushare.wire.launch import connect
 from jupyter_gpushare.wire.messages import Wait
-from jupyter_gpushare.wire.snapshot import SessionView
 
-from ...polling import until
+from ...conftest import Opened
 from ..broker.processes import NOBODY, as_user, needs_root
 
 SECONDS = 60.0
@@ -38,30 +37,19 @@ def no_descriptors() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-@contextlib.contextmanager
-def no_log(settings: Settings) -> Iterator[None]:
-    """A directory lies where it should be."""
-    log = log_path(Path(settings.socket))
-    log.unlink()
-    log.mkdir()
-    yield
-    log.rmdir()
-
-
 @pytest.fixture
-def session(opened: Callable[..., Session]) -> Session:
+def session(opened: Opened) -> Session:
     return opened("mine")
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("trouble", ["descriptors", "log"])
 def test_a_cell_that_waits_is_told_and_continues_when_the_system_recovers(
-    settings: Settings, broker_pid: int, session: Session, trouble: str
+    broker_pid: int, session: Session
 ) -> None:
     told: queue.Queue[Wait] = queue.Queue()
     session.on_wait = told.put
     failed: list[BaseException] = []
-    with no_descriptors() if trouble == "descriptors" else no_log(settings):
+    with no_descriptors():
         os.kill(broker_pid, signal.SIGKILL)
         cell = threading.Thread(target=run, args=(session, failed))
         cell.start()
@@ -76,26 +64,6 @@ def run(session: Session, failed: list[BaseException]) -> None:
         session.enter()
     except BaseException as error:
         failed.append(error)
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("trouble", ["descriptors", "log"])
-def test_the_keeper_restores_the_connection_while_a_cell_computes(
-    settings: Settings,
-    broker_pid: int,
-    session: Session,
-    trouble: str,
-    sessions: Callable[[], dict[str, SessionView]],
-) -> None:
-    session.enter()
-    with no_descriptors() if trouble == "descriptors" else no_log(settings):
-        os.kill(broker_pid, signal.SIGKILL)
-        threading.Event().wait(1.0)  # the keeper tries in vain
-        for _ in range(3):
-            session.boundary()
-        assert "gpushare-keeper" in {thread.name for thread in threading.enumerate()}
-    until(lambda: "mine" in sessions())
-    assert sessions()["mine"].state == "running"
 
 
 @needs_root

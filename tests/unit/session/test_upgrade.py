@@ -22,6 +22,8 @@ from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import try_connect
 
+from ...conftest import Opened
+
 NEWER = """
 from jupyter_gpushare.wire import messages
 messages.PROTOCOL += 1
@@ -65,9 +67,7 @@ def brokers(only_looks: Settings) -> Iterator[Brokers]:
 
 
 @pytest.fixture
-def opened(
-    only_looks: Settings, brokers: Brokers, opened: Callable[..., Session]
-) -> Callable[[str], Session]:
+def opened(only_looks: Settings, brokers: Brokers, opened: Opened) -> Callable[[str], Session]:
     return partial(opened, given=only_looks)
 
 

@@ -6,13 +6,11 @@ import csv
 import io
 import json
 import time
-from collections.abc import Iterator
 from datetime import datetime
 
 import pytest
 
 from jupyter_gpushare.errors import InvalidValue
-from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.tools import usage_report as report
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
@@ -67,18 +65,8 @@ def test_a_name_is_no_formula_of_a_spreadsheet(name: str) -> None:
 # --- the command ----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def used(settings: Settings) -> Iterator[Client]:
-    """A notebook that has the device."""
-    with Client.connect(settings, "tests") as client:
-        client.ask(m.Open("cnn", "cnn.ipynb", demand=m.Demand(1 << 30, 1 << 29, measured=True)))
-        client.send(m.Request(1))
-        client.receive()
-        yield client
-
-
 @pytest.mark.system
-def test_the_report_is_a_table_a_spreadsheet_or_json(used: Client) -> None:
+def test_the_report_is_a_table_a_spreadsheet_or_json(holder: Client) -> None:
     table = gpushare("report", "--by", "notebook")
     assert (table.returncode, table.stderr) == (0, "")
     assert "cnn.ipynb" in table.stdout

@@ -7,7 +7,7 @@ import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,16 +25,6 @@ shell.run_cell("%load_ext jupyter_gpushare")
 shell.run_cell("%gpushare on --name shell")
 shell.run_cell("with gpushare.turn(): print('mine')")
 """
-
-
-@pytest.fixture
-def holder(settings: Settings) -> Iterator[Client]:
-    """A notebook, cnn.ipynb, which holds the turn."""
-    with Client.connect(settings, "tests") as client:
-        client.ask(m.Open("cnn", "cnn.ipynb", "host", demand=m.Demand(0, 0, measured=True)))
-        client.send(m.Request(1))
-        assert isinstance(client.receive(), m.Grant)
-        yield client
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -145,11 +145,8 @@ def test_threads_that_allocate_and_free_each_others_tensors_lose_nothing():
         for i in range(3000):
             pool[(i * seed) % len(pool)] = bytes_of(1 + (i * seed) % 5000)
 
-    threads = [threading.Thread(target=churn, args=(seed,)) for seed in (3, 5, 7, 11)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(churn, (3, 5, 7, 11)))
     assert counter.live() - start == sum(tensor.nbytes for tensor in pool)
     pool.clear()
     assert counter.live() == start

@@ -11,6 +11,7 @@ import pytest
 
 from jupyter_gpushare.settings import Settings
 
+from ....makers import maker
 from ....polling import comes, until
 from ...whole.lanes.test_cuda_lanes import CHUNK, Notebook, chunks_of, train_together
 from ..matrix import OF_A_BROKER, row
@@ -54,15 +55,8 @@ def gpu(gpus: FakeGpus, settings: Settings) -> FakeGpus:
 @pytest.fixture
 def trainings(gpu: FakeGpus) -> Iterator[Trainings]:
     """Processes that train on the GPU, with chunks of one lane."""
-    started: list[Notebook] = []
-
-    def trainings(name: str) -> Notebook:
-        started.append(Notebook(name, CHUNK, 4 * CHUNK))
-        return started[-1]
-
-    yield trainings
-    for each in started:
-        each.close()
+    with maker(Notebook, Notebook.close) as trainings:
+        yield trainings
 
 
 def both(trainings: Trainings) -> tuple[Notebook, Notebook]:

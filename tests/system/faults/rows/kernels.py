@@ -383,6 +383,7 @@ def no_descriptor_left(scene: Scene) -> float:
     scene.await_turn()
     resource.prlimit(victim.pid, resource.RLIMIT_NOFILE, most)
     since = scene.await_turn()
+    assert comes(lambda: scene.session("victim") is not None)
     assert scene.is_right(victim)
     return since
 

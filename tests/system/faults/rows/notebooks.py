@@ -20,6 +20,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_gpushare.settings import Settings, as_environment
 from jupyter_gpushare.wire.launch import try_connect
 
+from ....makers import maker
 from ....polling import comes
 from ...whole.conftest import Notebook
 from ..matrix import row
@@ -49,16 +50,13 @@ Kernels = Callable[[str], Notebook]
 @pytest.fixture
 def kernels(settings: Settings) -> Iterator[Kernels]:
     """Kernels with the settings in their environment, that share."""
-    started: list[Notebook] = []
+    with maker(Notebook, Notebook.kill) as made:
 
-    def kernels(name: str) -> Notebook:
-        started.append(Notebook(name))
-        started[-1].share()
-        return started[-1]
+        def kernels(name: str) -> Notebook:
+            (notebook := made(name)).share()
+            return notebook
 
-    yield kernels
-    for each in started:
-        each.kill()
+        yield kernels
 
 
 def restart(notebook: Notebook) -> float:

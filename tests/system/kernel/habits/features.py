@@ -75,20 +75,6 @@ losses.append(loss.item())
 for x, y in data:
     step(x, y)
 """,
-    "hooks_see_outputs_and_gradients": """
-seen = []
-handles = [net[0].register_forward_hook(lambda module, given, output: seen.append(output.detach())),
-           net[0].register_full_backward_hook(lambda module, gi, go: seen.append(go[0].clone())),
-           net[2].weight.register_hook(lambda gradient: gradient * 0.5),
-           optimizer.register_step_post_hook(lambda *_: seen.append(torch.ones(2)))]
-for x, y in data * 3:
-    step(x, y)
-    kept.append(seen[-2])
-    del seen[:-20]
-kept += seen
-for handle in handles:
-    handle.remove()
-""",
     "all_optimizers_take_turns": """
 kinds = [torch.optim.SGD, torch.optim.Adagrad, torch.optim.Adadelta, torch.optim.Adamax,
          torch.optim.NAdam, torch.optim.RAdam, torch.optim.Rprop, torch.optim.RMSprop,
@@ -115,13 +101,6 @@ modules += [lazy, made]
 optimizer = torch.optim.Adam([*lazy.parameters(), *made.parameters()])
 for x, y in data * 3:
     step(x, y, lambda x: lazy(x) + made(x))
-""",
-    "a_graph_is_exported_and_rewritten": """
-traced = torch.fx.symbolic_trace(net)
-exported = torch.export.export(net, (data[0][0],)).module()
-for x, y in data * 2:
-    step(x, y, traced)
-kept += [exported(x).detach() for x, _ in data]
 """,
     "memory_is_shared_and_swapped_under_a_tensor": """
 for number, (x, y) in enumerate(data * 2):

@@ -105,19 +105,6 @@ trainer.join()
 for x, y in data * 2:
     step(x, y)
 """,
-    "a_thread_prefetches_batches": """
-import queue, threading
-ready = queue.Queue(2)
-def prefetch():
-    generator = torch.Generator().manual_seed(3)
-    for _ in range(24):
-        ready.put((torch.randn(batch, width, generator=generator),
-                   torch.randint(0, 4, (batch,), generator=generator)))
-    ready.put(None)
-threading.Thread(target=prefetch).start()
-while (pair := ready.get()) is not None:
-    step(*pair)
-""",
     "two_tasks_take_turns_at_awaits": """
 import asyncio
 async def train(name):

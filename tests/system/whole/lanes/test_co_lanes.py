@@ -11,21 +11,22 @@ import pytest
 
 from jupyter_gpushare.settings import Settings, as_environment
 from jupyter_gpushare.wire.messages import Curve
-from jupyter_gpushare.wire.snapshot import Snapshot
 
 from ....co_lanes import CHUNK, EPHEMERAL, Watch, begun, capacity
+from ....conftest import Look
+from ....makers import maker
 from ....polling import until
 from ....programs.cells import BODIES, LARGE, program
 from ....snapshots import is_valid
 from ...faults.conftest import alone
 from ...faults.scene import Alone, Party, lane_memories, results, trainer
-from ..conftest import last_json, results_alone
+from ..conftest import Notebooks, last_json, results_alone
 
 if TYPE_CHECKING:
     from ...faults.scene import Nursery
-    from ..conftest import Notebook
 
 __all__ = ["alone"]  # a fixture
+Train = Callable[[str], Party]
 
 
 @pytest.fixture(params=[2])
@@ -45,31 +46,17 @@ def shared(settings: Settings, monkeypatch: pytest.MonkeyPatch, trainings: int) 
 
 
 @pytest.fixture
-def train(shared: Settings, nursery: Nursery) -> Iterator[Callable[[str], Party]]:
-    started: list[Party] = []
-
-    def train(name: str) -> Party:
-        environment = {**os.environ, **as_environment(shared)}
-        started.append(nursery.party(trainer(name), environment))
-        return started[-1]
-
-    yield train
-    for party in started:
-        party.end()
+def train(shared: Settings, nursery: Nursery) -> Iterator[Train]:
+    environment = {**os.environ, **as_environment(shared)}
+    with maker(lambda name: nursery.party(trainer(name), environment), Party.end) as train:
+        yield train
 
 
 @pytest.fixture
-def watched(look: Callable[[], Snapshot]) -> Iterator[Callable[[], Watch]]:
+def watched(look: Look) -> Iterator[Callable[[], Watch]]:
     """A call returns when both compute."""
-    opened: list[Watch] = []
-
-    def watched() -> Watch:
-        opened.append(begun(look))
-        return opened[-1]
-
-    yield watched
-    for watch in opened:
-        watch.close()
+    with maker(lambda: begun(look), Watch.close) as watched:
+        yield watched
 
 
 def has_trained(party: Party, alone: Alone) -> bool:
@@ -80,10 +67,7 @@ def has_trained(party: Party, alone: Alone) -> bool:
 
 
 def test_two_trainings_at_once_come_to_what_they_come_to_alone_in_no_more_than_the_lane(
-    train: Callable[[str], Party],
-    alone: Alone,
-    watched: Callable[[], Watch],
-    look: Callable[[], Snapshot],
+    train: Train, alone: Alone, watched: Callable[[], Watch], look: Look
 ) -> None:
     both = [train(name) for name in ("first", "second")]
     watch = watched()
@@ -101,7 +85,7 @@ def test_two_trainings_at_once_come_to_what_they_come_to_alone_in_no_more_than_t
 
 @pytest.mark.system
 def test_the_curve_of_a_training_is_told_and_is_the_same_in_turns_and_beside_another(
-    train: Callable[[str], Party], watched: Callable[[], Watch], look: Callable[[], Snapshot]
+    train: Train, watched: Callable[[], Watch], look: Look
 ) -> None:
     """It tells what is alive: the demand of an iteration has gaps between blocks as well."""
     train("first")
@@ -126,11 +110,7 @@ def test_the_curve_of_a_training_is_told_and_is_the_same_in_turns_and_beside_ano
 @pytest.mark.thorough
 @pytest.mark.parametrize("trainings", [3], indirect=True)
 def test_what_people_write_in_notebooks_comes_to_the_same_beside_another_training(
-    shared: Settings,
-    train: Callable[[str], Party],
-    alone: Alone,
-    notebook: Callable[..., Notebook],
-    watched: Callable[[], Watch],
+    shared: Settings, train: Train, alone: Alone, notebook: Notebooks, watched: Callable[[], Watch]
 ) -> None:
     expected = results_alone({case: program(case, LARGE) for case in BODIES})
     ours = notebook("ours")

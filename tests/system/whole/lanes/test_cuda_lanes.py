@@ -4,8 +4,6 @@ chunks by a driver that stands in for NVIDIA's."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +12,8 @@ import pytest
 
 from jupyter_gpushare.settings import Settings
 
+from ....makers import maker
+from ....unit.session.conftest import Process
 from ...faults.scene import open_memory
 
 if TYPE_CHECKING:
@@ -25,32 +25,21 @@ CHUNK = 2 * MIB
 CAPACITY = 64 * MIB
 
 
-class Notebook:
+class Notebook(Process):
     """One of those processes."""
 
-    def __init__(self, name: str, persistent: int, ephemeral: int) -> None:
-        self.name, self.value = name, sum(name.encode()) % 255 + 1
-        self._process = subprocess.Popen(
-            [sys.executable, str(TRAINING), name, str(persistent), str(ephemeral)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.pid = self._process.pid
-
-    def begin(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
+    def __init__(self, name: str, persistent: int = CHUNK, ephemeral: int = 4 * CHUNK) -> None:
+        super().__init__(TRAINING, name, persistent, ephemeral)
+        self.value = sum(name.encode()) % 255 + 1
+        self.pid = self.popen.pid
 
     def end(self) -> Any:
-        assert self._process.stdout is not None
-        answer = self._process.stdout.readline()
-        assert answer, f"{self.name} has ended"
+        answer = self.line()
+        assert answer, f"{self.popen.args} has ended"
         return json.loads(answer)
 
     def runs(self, line: str) -> Any:
-        self.begin(line)
+        self.say(line)
         return self.end()
 
     def is_well(self) -> bool:
@@ -58,18 +47,10 @@ class Notebook:
         assert answer == [True, "", []]
         return True
 
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
     def close(self) -> None:
-        if self._process.poll() is None:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            self._process.wait(60)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        """It ends by itself once it is told nothing more."""
+        if self.popen.poll() is None:
+            self.popen.communicate(timeout=60)
 
 
 def chunks_of(pid: int) -> set[int]:
@@ -91,20 +72,13 @@ def broker_pid(gpu: None, broker_pid: int) -> int:
 
 @pytest.fixture
 def notebook(gpu: None, settings: Settings) -> Iterator[Callable[..., Notebook]]:
-    opened = []
-
-    def notebook(name: str, persistent: int = CHUNK, ephemeral: int = 4 * CHUNK) -> Notebook:
-        opened.append(Notebook(name, persistent, ephemeral))
-        return opened[-1]
-
-    yield notebook
-    for each in opened:
-        each.close()
+    with maker(Notebook, Notebook.close) as notebook:
+        yield notebook
 
 
 def train_together(*notebooks: Notebook, iterations: int = 20) -> None:
     for each in notebooks:
-        each.begin(f"iterate({iterations}); session.leave()")
+        each.say(f"iterate({iterations}); session.leave()")
     for each in notebooks:
         each.end()
 

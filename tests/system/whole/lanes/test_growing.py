@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyter_gpushare.wire.snapshot import LaneView, SessionView
+from jupyter_gpushare.wire.snapshot import LaneView
 
+from ....conftest import Sessions
 from ....programs.cells import LARGE, MODEL, RESULT
-from ..conftest import last_json, results_alone
+from ..conftest import Notebooks, Sizes, last_json, results_alone
 
 if TYPE_CHECKING:
     from ..conftest import Notebook
@@ -63,10 +64,7 @@ def result(notebook: Notebook) -> Any:
 
 
 def test_a_lane_is_as_large_as_its_notebook_needs_it_while_it_trains(
-    ours: Notebook,
-    scribbler: Scribbler,
-    lane_bytes: Callable[[], list[int]],
-    memory_follows: Callable[[], None],
+    ours: Notebook, scribbler: Scribbler, lane_bytes: Sizes, memory_follows: Callable[[], None]
 ) -> None:
     """The neighbour fills it each time, so that it is as large in memory as it may be."""
     cells = (SHORT, MEDIUM, TALL, MEDIUM, SHORT)
@@ -86,9 +84,7 @@ def test_a_lane_is_as_large_as_its_notebook_needs_it_while_it_trains(
 
 
 def test_an_iteration_that_overflows_a_lane_computes_elsewhere_and_the_next_turn_has_a_larger_lane(
-    ours: Notebook,
-    sessions: Callable[[], dict[str, SessionView]],
-    lane_bytes: Callable[[], list[int]],
+    ours: Notebook, sessions: Sessions, lane_bytes: Sizes
 ) -> None:
     ours.run(LARGE + MODEL + COUNT_OVERFLOWS)
     ours.run(SHORT)
@@ -142,10 +138,10 @@ def run_all(cells: dict[Notebook, str]) -> None:
 
 def test_lanes_merge_split_and_close_while_their_notebooks_train(
     two_lanes: None,
-    notebook: Callable[..., Notebook],
+    notebook: Notebooks,
     lanes: Callable[[], list[LaneView]],
-    lane_bytes: Callable[[], list[int]],
-    in_memory: Callable[[], list[int]],
+    lane_bytes: Sizes,
+    in_memory: Sizes,
     tmp_path: Path,
 ) -> None:
     def members() -> list[int]:

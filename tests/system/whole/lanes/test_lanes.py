@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ....programs.cells import BODIES, LARGE, MODEL, program
-from ..conftest import last_json, results_alone, used_in_lane
+from ..conftest import Notebooks, last_json, results_alone, used_in_lane
 
 if TYPE_CHECKING:
     from ..conftest import Notebook
@@ -40,7 +39,7 @@ def digest_of(*tensors):
 
 
 @pytest.fixture
-def reference(notebook: Callable[..., Notebook]) -> Notebook:
+def reference(notebook: Notebooks) -> Notebook:
     """A notebook that does not share."""
     return notebook("reference", share=False)
 

@@ -10,10 +10,10 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from jupyter_gpushare_kernel.cells import AWAY
@@ -21,13 +21,10 @@ from jupyter_gpushare_kernel.cells import AWAY
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.snapshot import SessionView
 
+from ....conftest import Sessions
 from ....polling import next_of
-from ..conftest import last_json, results_alone
-
-if TYPE_CHECKING:
-    from ..conftest import Notebook
+from ..conftest import Notebook, Notebooks, last_json, results_alone
 
 pytestmark = pytest.mark.system
 
@@ -71,18 +68,19 @@ def alone() -> Any:
     return results_alone({"alone": MODEL + TRAIN + TRAIN + TELL})["alone"]
 
 
+def trained(notebook: Notebooks, name: str = "first") -> Notebook:
+    (opened := notebook(name)).run(MODEL + TRAIN)
+    return opened
+
+
 def resident_from_outside(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_an_idle_notebook_is_evicted_and_continues_as_if_nothing_had_been(
-    pages: Path,
-    notebook: Callable[..., Notebook],
-    sessions: Callable[[], dict[str, SessionView]],
-    alone: Any,
+    pages: Path, notebook: Notebooks, sessions: Sessions, alone: Any
 ) -> None:
-    first, second = notebook("first"), notebook("second")
-    first.run(MODEL + TRAIN)
+    first, second = trained(notebook), notebook("second")
     addresses = last_json(first.run(ADDRESSES))
     before = resident_from_outside(sessions()["first"].pid)
     second.run(MODEL + TRAIN)
@@ -98,15 +96,11 @@ def test_an_idle_notebook_is_evicted_and_continues_as_if_nothing_had_been(
 
 
 def test_where_nothing_can_be_written_nothing_is_lost(
-    pages: Path,
-    notebook: Callable[..., Notebook],
-    sessions: Callable[[], dict[str, SessionView]],
-    alone: Any,
+    pages: Path, notebook: Notebooks, sessions: Sessions, alone: Any
 ) -> None:
     """The second waits for memory; the first stays, and its next cells run as before."""
     pages.rmdir()
-    first, second = notebook("first"), notebook("second")
-    first.run(MODEL + TRAIN)
+    first, second = trained(notebook), notebook("second")
     second.run(MODEL)
     waiting = second.start(TRAIN + TELL)
     assert last_json(first.run(TRAIN + TELL)) == alone
@@ -132,13 +126,9 @@ def full_disk(pages: Path, tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_waiting_notebook_is_told_which_disk_has_no_room_for_the_memory_of_another(
-    full_disk: Path,
-    notebook: Callable[..., Notebook],
-    sessions: Callable[[], dict[str, SessionView]],
-    alone: Any,
+    full_disk: Path, notebook: Notebooks, sessions: Sessions, alone: Any
 ) -> None:
-    first, second = notebook("first"), notebook("second")
-    first.run(MODEL + TRAIN)
+    first, second = trained(notebook), notebook("second")
     second.run(MODEL)
     waiting = second.start(TRAIN + TELL)
     while "could not be paged out" not in (reason := sessions()["second"].reason):
@@ -158,14 +148,12 @@ def test_a_waiting_notebook_is_told_which_disk_has_no_room_for_the_memory_of_ano
 def test_a_notebook_that_is_out_survives_a_broker_that_ends(
     end: signal.Signals,
     pages: Path,
-    notebook: Callable[..., Notebook],
-    sessions: Callable[[], dict[str, SessionView]],
+    notebook: Notebooks,
+    sessions: Sessions,
     broker_pid: int,
     alone: Any,
 ) -> None:
-    first, second = notebook("first"), notebook("second")
-    first.run(MODEL + TRAIN)
-    second.run(MODEL + TRAIN)
+    first, second = trained(notebook), trained(notebook, "second")
     assert sessions()["first"].state == "paged_out"
     os.kill(broker_pid, end)
     assert last_json(first.run(TRAIN + TELL)) == alone
@@ -175,15 +163,14 @@ def test_a_notebook_that_is_out_survives_a_broker_that_ends(
 def test_a_notebook_that_waits_in_its_cell_is_evicted_and_continues_as_if_nothing_had_been(
     pages: Path,
     settings: Settings,
-    notebook: Callable[..., Notebook],
-    sessions: Callable[[], dict[str, SessionView]],
+    notebook: Notebooks,
+    sessions: Sessions,
     monkeypatch: pytest.MonkeyPatch,
     alone: Any,
 ) -> None:
     monkeypatch.setenv("JUPYTER_GPUSHARE_PAGE_WAITING", "true")
     monkeypatch.setenv("JUPYTER_GPUSHARE_AGING_SECONDS", "0.1")
-    first = notebook("first")
-    first.run(MODEL + TRAIN)
+    first = trained(notebook)
     before = resident_from_outside(sessions()["first"].pid)
     with ExitStack() as scope:
         holder, promised = (
@@ -205,13 +192,9 @@ def test_a_notebook_that_waits_in_its_cell_is_evicted_and_continues_as_if_nothin
 
 
 def test_an_interrupt_of_a_cell_that_waits_for_room_tells_what_follows(
-    pages: Path,
-    settings: Settings,
-    notebook: Callable[..., Notebook],
-    sessions: Callable[[], dict[str, SessionView]],
+    pages: Path, settings: Settings, notebook: Notebooks, sessions: Sessions
 ) -> None:
-    first = notebook("first")
-    first.run(MODEL + TRAIN)
+    first = trained(notebook)
     with asks_for_turn(settings, "large", 60, 0) as large:
         next_of(large, m.Grant)
         cell = first.start("print('ran')")

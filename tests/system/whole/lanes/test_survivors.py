@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyter_gpushare.wire.snapshot import SessionView
+from ....conftest import Sessions
+from ..conftest import Notebooks
 
 if TYPE_CHECKING:
     from ..conftest import Notebook
@@ -45,7 +45,7 @@ def errors(notebook: Notebook, cell: str) -> str:
 
 
 def test_a_notebook_is_paged_out_rather_than_keep_more_memory_than_there_is(
-    notebook: Callable[..., Notebook], sessions: Callable[[], dict[str, SessionView]]
+    notebook: Notebooks, sessions: Sessions
 ) -> None:
     keeper, other = notebook("keeper"), notebook("other")
     keeper.run(MODEL + TRAIN.format(steps=5) + BEFORE)
@@ -62,9 +62,7 @@ def test_a_notebook_is_paged_out_rather_than_keep_more_memory_than_there_is(
 
 
 def test_results_that_have_room_cost_no_session_the_turn(
-    notebook: Callable[..., Notebook],
-    sessions: Callable[[], dict[str, SessionView]],
-    monkeypatch: pytest.MonkeyPatch,
+    notebook: Notebooks, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JUPYTER_GPUSHARE_HOST_CAPACITY_BYTES", str(10 * CAPACITY))
     keeper = notebook("keeper")
@@ -75,10 +73,7 @@ def test_results_that_have_room_cost_no_session_the_turn(
 
 
 def test_results_that_a_quota_does_not_allow_keep_the_turn_and_the_notebook_is_told_why(
-    notebook: Callable[..., Notebook],
-    sessions: Callable[[], dict[str, SessionView]],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    notebook: Notebooks, sessions: Sessions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     rules = tmp_path / "rules.toml"
     rules.write_text('[quotas]\npersistent = "40 MiB"')

@@ -231,9 +231,12 @@ class Notebook(Speaker):
                 channel.close()
 
 
+Notebooks = Callable[..., Notebook]
+
+
 @pytest.mark.system
 def test_a_lane_that_shrinks_is_released_on_its_own_gpu_alone(
-    service: Service, notebook: Callable[..., Notebook]
+    service: Service, notebook: Notebooks
 ) -> None:
     here, there = notebook("here", 8 * CHUNK), notebook("there", 8 * CHUNK, "cuda:1")
     for each in (here, there):
@@ -244,7 +247,7 @@ def test_a_lane_that_shrinks_is_released_on_its_own_gpu_alone(
 
 
 @pytest.mark.system
-def test_chunks_that_were_not_asked_for_are_not_kept(notebook: Callable[..., Notebook]) -> None:
+def test_chunks_that_were_not_asked_for_are_not_kept(notebook: Notebooks) -> None:
     holder, other = notebook("holder", 2 * CHUNK), notebook("other", 2 * CHUNK)
     holder.begins(1)
     memory, before = holder.last(m.Grant).memory, open_descriptors()
@@ -256,7 +259,7 @@ def test_chunks_that_were_not_asked_for_are_not_kept(notebook: Callable[..., Not
 
 
 def test_a_direct_handoff_goes_only_to_a_session_with_all_chunks(
-    service: Service, notebook: Callable[..., Notebook]
+    service: Service, notebook: Notebooks
 ) -> None:
     first, second = notebook("first", 2 * CHUNK), notebook("second", CHUNK)
     first.says(m.Request(1))
@@ -274,7 +277,7 @@ def test_a_direct_handoff_goes_only_to_a_session_with_all_chunks(
 
 
 def test_a_direct_handoff_does_not_go_to_a_session_that_has_released_the_only_chunk(
-    service: Service, notebook: Callable[..., Notebook]
+    service: Service, notebook: Notebooks
 ) -> None:
     first, second = notebook("first", CHUNK), notebook("second", CHUNK)
     stranger = notebook("stranger", CHUNK, user="eve")

@@ -67,8 +67,12 @@ class Notebook(LaneUser):
         return self.last(m.Grant)
 
 
+Notebooks = Callable[..., Notebook]
+Pair = tuple[Notebook, Notebook]
+
+
 @pytest.fixture
-def pair(notebook: Callable[..., Notebook]) -> tuple[Notebook, Notebook]:
+def pair(notebook: Notebooks) -> Pair:
     """Two that use one lane at once; the first was in its turn when the second one came."""
     first, second = notebook("first"), notebook("second")
     first.says(m.Request(1))
@@ -77,7 +81,7 @@ def pair(notebook: Callable[..., Notebook]) -> tuple[Notebook, Notebook]:
 
 
 def test_the_second_session_gets_the_other_end_of_the_same_memory_and_the_first_one_its_own(
-    pair: tuple[Notebook, Notebook],
+    pair: Pair,
 ) -> None:
     first, second = pair
     memory = first.heard_of(m.Grant)[0].memory
@@ -92,7 +96,7 @@ def test_the_second_session_gets_the_other_end_of_the_same_memory_and_the_first_
 
 
 def test_what_the_first_one_may_use_is_held_for_it_before_the_second_one_is_told_anything(
-    pair: tuple[Notebook, Notebook],
+    pair: Pair,
 ) -> None:
     _, second = pair
     held = SIZE // _core.chunk_bytes(CAPACITY)
@@ -101,7 +105,7 @@ def test_what_the_first_one_may_use_is_held_for_it_before_the_second_one_is_told
 
 
 def test_all_is_held_for_one_that_gets_the_second_end_since_it_fills_the_lane_from_the_first(
-    pair: tuple[Notebook, Notebook],
+    pair: Pair,
 ) -> None:
     first, second = pair
     for each in pair:
@@ -112,7 +116,7 @@ def test_all_is_held_for_one_that_gets_the_second_end_since_it_fills_the_lane_fr
     assert first.claims[-1] == Claims((0, CHUNKS), (0, CHUNKS), 1)
 
 
-def test_what_is_held_is_free_when_that_turn_is_over(pair: tuple[Notebook, Notebook]) -> None:
+def test_what_is_held_is_free_when_that_turn_is_over(pair: Pair) -> None:
     first, second = pair
     first.says(m.Finish(1))
     assert claims(second.page).bounds == (0, 0)
@@ -122,7 +126,7 @@ def test_what_is_held_is_free_when_that_turn_is_over(pair: tuple[Notebook, Noteb
 
 
 def test_what_is_held_is_free_when_that_session_closes_or_was_killed(
-    notebook: Callable[..., Notebook], service: Service
+    notebook: Notebooks, service: Service
 ) -> None:
     second = notebook("second")
     for end in (lambda first: first.says(m.Close()), partial(service.lost, now=1.0)):
@@ -137,7 +141,7 @@ def test_what_is_held_is_free_when_that_session_closes_or_was_killed(
 
 
 def test_none_waits_for_a_lost_session_that_lives_and_the_other_one_gets_other_memory(
-    pair: tuple[Notebook, Notebook], notebook: Callable[..., Notebook], service: Service
+    pair: Pair, notebook: Notebooks, service: Service
 ) -> None:
     first, second = pair
     memory, left = second.grant.memory, os.dup(second.page)
@@ -155,7 +159,7 @@ def test_none_waits_for_a_lost_session_that_lives_and_the_other_one_gets_other_m
 
 
 def test_where_the_ledger_was_overwritten_both_get_other_memory(
-    pair: tuple[Notebook, Notebook], service: Service
+    pair: Pair, service: Service
 ) -> None:
     first, second = pair
     memory, ends = second.grant.memory, (first.grant.end, second.grant.end)
@@ -179,7 +183,7 @@ def is_ledger(descriptor: int) -> bool:
 
 
 def test_a_session_that_may_not_know_of_its_end_yet_makes_no_direct_handoff(
-    pair: tuple[Notebook, Notebook], notebook: Callable[..., Notebook], service: Service
+    pair: Pair, notebook: Notebooks, service: Service
 ) -> None:
     first, _ = pair
     third = notebook("third").says(m.Request(1))
@@ -193,7 +197,7 @@ def test_a_session_that_may_not_know_of_its_end_yet_makes_no_direct_handoff(
 
 
 def test_an_end_goes_by_direct_handoff_to_a_session_that_has_the_ledger(
-    pair: tuple[Notebook, Notebook], notebook: Callable[..., Notebook], service: Service
+    pair: Pair, notebook: Notebooks, service: Service
 ) -> None:
     first, second = pair
     third = notebook("third").says(m.Request(1))

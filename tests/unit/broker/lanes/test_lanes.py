@@ -26,14 +26,17 @@ from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.handoff_slot import write_handoff_token
 
+from ....makers import maker
+from ..conftest import Forks
 from ..listener import KEY
 from ..listener import LaneUser as Notebook
-from ..processes import NOBODY, Child, needs_root
+from ..processes import NOBODY, needs_root
 
 MIB = 1 << 20
 CAPACITY = 64 * MIB
 SIZE = 2 * MIB
 DEVICES = [Device("host", CAPACITY, "main memory", partial(HostLaneMemory, CAPACITY))]
+Notebooks = Callable[..., Notebook]
 
 
 def fill(descriptor: int, size: int = SIZE, byte: bytes = b"\xff") -> None:
@@ -105,9 +108,7 @@ def test_an_abandoned_piece_is_left_as_it_is(lanes: Lanes) -> None:
 
 
 @pytest.fixture
-def handed(
-    service: Service, notebook: Callable[..., Notebook]
-) -> tuple[Notebook, Notebook, Notebook]:
+def handed(service: Service, notebook: Notebooks) -> tuple[Notebook, Notebook, Notebook]:
     """The first has the turn, the second knows the memory and has a direct handoff for the turn
     after it, and a third, idle, makes their lane as large as it is."""
     first, second, third = notebook("first"), notebook("second"), notebook("third", SIZE)
@@ -152,7 +153,7 @@ def test_a_successor_that_is_lost_leaves_the_piece_to_itself(
 
 
 def test_a_session_that_opens_again_in_its_turn_leaves_the_piece_to_itself(
-    service: Service, notebook: Callable[..., Notebook]
+    service: Service, notebook: Notebooks
 ) -> None:
     """The broker may hear of the new connection before the end of the old one; with several
     lanes the neighbour then has the old one at once."""
@@ -166,7 +167,7 @@ def test_a_session_that_opens_again_in_its_turn_leaves_the_piece_to_itself(
 
 
 def test_sessions_without_a_turn_release_a_piece_that_was_left(
-    service: Service, notebook: Callable[..., Notebook]
+    service: Service, notebook: Notebooks
 ) -> None:
     """Their next turn may be far off, and the system frees the memory only then."""
     idle, resting, lost = notebook("idle"), notebook("resting"), notebook("lost")
@@ -189,7 +190,7 @@ def test_sessions_without_a_turn_release_a_piece_that_was_left(
 
 
 def test_a_holder_releases_a_piece_that_was_left_once_its_turn_is_over(
-    service: Service, notebook: Callable[..., Notebook]
+    service: Service, notebook: Notebooks
 ) -> None:
     ours = notebook("ours").says(m.Request(1))
     ours.opens(turn=1, holding=True)
@@ -204,7 +205,7 @@ def test_a_holder_releases_a_piece_that_was_left_once_its_turn_is_over(
     "give_back", [lambda ours: ours.says(m.Request(2)), lambda ours: ours.opens(turn=2)]
 )
 def test_messages_about_a_turn_that_is_over_empty_no_session_s_piece(
-    notebook: Callable[..., Notebook], give_back: Callable[[Notebook], None]
+    notebook: Notebooks, give_back: Callable[[Notebook], None]
 ) -> None:
     """A Finish that was lost, as by an interrupt, is replaced by the next Request or Open."""
     ours, theirs = notebook("ours"), notebook("theirs", user="bob")
@@ -269,22 +270,16 @@ class Member:
         return os.fstat(self.descriptor).st_ino
 
 
+Join = Callable[..., Member]
+
+
 @pytest.fixture
-def join(settings: Settings) -> Iterator[Callable[..., Member]]:
-    members: list[Member] = []
-
-    def join(name: str, **fields: Any) -> Member:
-        members.append(Member(settings, name, **fields))
-        return members[-1]
-
-    yield join
-    for member in members:
-        member.client.close()
+def join(settings: Settings) -> Iterator[Join]:
+    with maker(partial(Member, settings), lambda member: member.client.close()) as join:
+        yield join
 
 
-def test_the_descriptor_comes_with_the_first_grant_and_not_again(
-    join: Callable[..., Member],
-) -> None:
+def test_the_descriptor_comes_with_the_first_grant_and_not_again(join: Join) -> None:
     member = join("a")
     assert member.descriptor == -1
     grant = member.take()
@@ -298,7 +293,7 @@ def test_the_descriptor_comes_with_the_first_grant_and_not_again(
 
 
 def test_a_session_that_cannot_be_given_the_memory_comes_again_and_costs_the_others_nothing(
-    join: Callable[..., Member], broker_pid: int
+    join: Join, broker_pid: int
 ) -> None:
     """The broker has no descriptor left with which to send it. Nor can it look then whether the
     other process still computes, so it leaves the piece to that one."""
@@ -335,7 +330,7 @@ def play_a_turn_for_each_word(pair: socket.socket, settings: Settings) -> None:
 @needs_root
 @pytest.mark.usefixtures("open_to_all")
 def test_another_user_has_a_memory_of_its_own_and_finds_nothing_in_it(
-    settings: Settings, join: Callable[..., Member], child: Callable[..., Child]
+    settings: Settings, join: Join, child: Forks
 ) -> None:
     ours = join("ours")
     theirs = child(partial(play_a_turn_for_each_word, settings=settings), NOBODY)
@@ -379,7 +374,7 @@ def ask_for_the_session_of_another(pair: socket.socket, settings: Settings) -> N
 @needs_root
 @pytest.mark.usefixtures("open_to_all")
 def test_no_user_gets_the_memory_of_another_user_s_session(
-    settings: Settings, join: Callable[..., Member], child: Callable[..., Child]
+    settings: Settings, join: Join, child: Forks
 ) -> None:
     ours = join("ours")
     ours.take()
@@ -391,9 +386,7 @@ def test_no_user_gets_the_memory_of_another_user_s_session(
     assert has_only(ours.descriptor, b"\xff")
 
 
-def test_no_session_can_change_the_size_of_the_memory_that_others_map(
-    join: Callable[..., Member],
-) -> None:
+def test_no_session_can_change_the_size_of_the_memory_that_others_map(join: Join) -> None:
     member = join("a")
     member.take()
     size = os.fstat(member.descriptor).st_size
@@ -407,7 +400,7 @@ def test_no_session_can_change_the_size_of_the_memory_that_others_map(
 
 
 def test_a_living_process_without_its_connection_keeps_the_piece_it_may_write_to(
-    join: Callable[..., Member],
+    join: Join,
 ) -> None:
     holder, other = join("holder"), join("other")
     number = other.take().memory

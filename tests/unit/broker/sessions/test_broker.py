@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import select
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,53 +16,46 @@ import pytest
 
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.errors import ConnectionLost, LimitExceeded, NotPermitted
+from jupyter_gpushare.errors import ConnectionLost, LimitExceeded
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import framing
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 
+from ....makers import maker
 from ....polling import TIMEOUT_SECONDS, next_of
-from ..listener import TO_ANOTHERS_SESSION, Speaker
-from ..processes import NOBODY, as_user, needs_root, run_broker
+from ..listener import Speaker
+from ..processes import run_broker
 
 GB = 1 << 30
 DEVICES = [Device("host", 64 * GB, "main memory")]
+Join = Callable[..., Client]
 
 
 @pytest.fixture
-def join(settings: Settings) -> Iterator[Callable[..., Client]]:
+def join(settings: Settings) -> Iterator[Join]:
     """Open a session of the given name on a connection of its own; measured, so that it shares."""
-    clients = []
 
-    def join(name: str, **fields: object) -> Client:
+    def join(name: str) -> Client:
         client = Client.connect(settings, "tests")
-        clients.append(client)
-        fields.setdefault("demand", m.Demand(1000, 1000, measured=True))
-        client.ask(m.Open(id=name, name=name, device="host", **fields))  # type: ignore[arg-type]
+        demand = m.Demand(1000, 1000, measured=True)
+        client.ask(m.Open(id=name, name=name, device="host", demand=demand))
         return client
 
-    yield join
-    for client in clients:
-        client.close()
+    with maker(join, Client.close) as joined:
+        yield joined
 
 
 # --- start or find ----------------------------------------------------------------------------
 
 
 def test_many_clients_at_once_start_one_broker(settings: Settings) -> None:
-    pids: list[int] = []
-
-    def find() -> None:
+    def found(_: int) -> int:
         with Client.connect(settings) as client:
-            pids.append(client.welcome.pid)
+            return client.welcome.pid
 
-    threads = [threading.Thread(target=find) for _ in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(pids) == 12
+    with ThreadPoolExecutor(12) as threads:
+        pids = {*threads.map(found, range(12))}
     assert len({*pids, os.getpid()}) == 2
 
 
@@ -163,9 +156,7 @@ def test_one_connection_carries_one_session(service: Service) -> None:
     assert "one connection carries one" in refused.message
 
 
-def test_a_name_reaches_other_screens_without_control_characters(
-    join: Callable[..., Client],
-) -> None:
+def test_a_name_reaches_other_screens_without_control_characters(join: Join) -> None:
     client = join("first")
     client.ask(m.Open(id="first", name="\x1b[31mred\n" + "x" * 1000, device="host"))
     (view,) = client.look().devices[0].sessions
@@ -194,9 +185,7 @@ def test_a_flood_of_messages_ends_its_own_connection_only(settings: Settings) ->
 
 
 @pytest.mark.system
-def test_a_watcher_that_does_not_read_gets_only_the_newest(
-    settings: Settings, join: Callable[..., Client]
-) -> None:
+def test_a_watcher_that_does_not_read_gets_only_the_newest(settings: Settings, join: Join) -> None:
     clients = [join(f"s{number}") for number in range(60)]
     with Client.connect(settings) as subscriber, Client.connect(settings) as control:
         subscriber.send(m.Watch(0.05))
@@ -213,25 +202,3 @@ def test_a_watcher_that_does_not_read_gets_only_the_newest(
                 break
         assert seen == sorted(seen)
         assert len(seen) < 40
-
-
-@pytest.mark.system
-@needs_root
-@pytest.mark.usefixtures("open_to_all")
-def test_another_user_may_look_but_not_touch(
-    settings: Settings, join: Callable[..., Client]
-) -> None:
-    client = join("first")
-    before = client.look()
-    messages = [*TO_ANOTHERS_SESSION, m.Open(id="mine", name="mine", device="host", priority=5)]
-    codes = as_user(NOBODY, lambda: [code_of_answer(settings, each) for each in messages])
-    assert codes == [NotPermitted.code] * len(messages)
-    assert client.look().policy == before.policy
-    (view,) = client.look().devices[0].sessions
-    assert (view.name, view.weight, view.state) == ("first", 1.0, "idle")
-
-
-def code_of_answer(settings: Settings, message: m.Message) -> str:
-    with Client.connect(settings, start=False) as client:
-        client.send(message)
-        return getattr(client.receive(), "code", "accepted")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,12 @@ from msgspec.structs import replace
 
 from jupyter_gpushare.broker.admin.live_changes import KEPT_SECONDS, MOST_AWAY, LiveChanges
 from jupyter_gpushare.broker.service import Service
-from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import Settings, load
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.snapshot import SessionView
 
+from ....conftest import Opened, Sessions
 from ....polling import until
 from ..listener import MIB, Speaker
 
@@ -77,10 +75,7 @@ def brokers(tmp_path: Path) -> Brokers:
 
 
 def test_what_others_have_set_holds_after_a_kill_and_the_notebook_is_told(
-    settings: Settings,
-    opened: Callable[..., Session],
-    sessions: Callable[[], dict[str, SessionView]],
-    broker_pid: int,
+    settings: Settings, opened: Opened, sessions: Sessions, broker_pid: int
 ) -> None:
     """A real broker, which is killed; sessions come back with what they claim themselves."""
     changed, other = opened("changed"), opened("other", weight=2.0)

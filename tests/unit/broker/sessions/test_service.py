@@ -277,17 +277,27 @@ def test_a_notebook_in_its_turn_has_no_wait_to_cancel_and_is_not_asked_to_page_o
 
 @pytest.mark.parametrize(
     "message",
-    [m.Preempt("a"), m.Evict("a"), m.Cancel("a"), m.Change("a", paused=True), m.SetPolicy("fifo")],
+    [
+        m.Open(id="a", name="taken over", device="host"),
+        m.Open(id="mine", name="mine", device="host", priority=5),
+        m.Change("a", paused=True),
+        m.Change("a", weight=5.0),
+        m.Preempt("a"),
+        m.Evict("a"),
+        m.Cancel("a"),
+        m.SetPolicy("fifo"),
+        m.SetPolicy(running_lanes=2),
+        m.Shutdown(),
+    ],
     ids=lambda message: type(message).__name__,
 )
 def test_a_stranger_is_refused_and_changes_nothing(service: Service, message: ToBroker) -> None:
-    owner, stranger = Notebook(service, "a"), Notebook(service, "b", user="eve")
+    owner, stranger = Notebook(service, "a"), Speaker(service, "eve")
     owner.says(m.Request(1), 1.0)
-    heard = list(owner.heard)
+    heard, before = list(owner.heard), service.snapshot(1.1)
     stranger.says(message, 1.1)
     assert refusal(stranger) == "not_permitted"
-    assert owner.heard == heard
-    assert service.snapshot(1.1).policy == "fair"
+    assert (owner.heard, service.snapshot(1.1)) == (heard, before)
 
 
 # --- history --------------------------------------------------------------------------------------

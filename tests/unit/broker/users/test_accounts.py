@@ -61,12 +61,12 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def accounts(path: Path, clock: Clock) -> Iterator[AccountBook]:
-    yield (opened := opened_at(path, clock))
-    opened.close()
+    with opened_at(path, clock) as opened:
+        yield opened
 
 
-def opened_at(path: Path, clock: Clock) -> AccountBook:
-    return AccountBook(UsageDatabase(path), clock=clock, now=clock.now)
+def opened_at(path: Path, clock: Clock) -> contextlib.closing[AccountBook]:
+    return contextlib.closing(AccountBook(UsageDatabase(path), clock=clock, now=clock.now))
 
 
 def looks(accounts: AccountBook, clock: Clock, seconds: float, sessions: dict[str, Seen]) -> None:
@@ -139,15 +139,13 @@ def test_memory_that_was_unseen_for_long_is_not_counted(
 def test_a_clock_that_is_set_back_between_two_brokers_charges_no_user_less_than_nothing(
     path: Path, clock: Clock
 ) -> None:
-    first = opened_at(path, clock)
-    first.follow(clock.now, {"a": seen(persistent_bytes=100)})
-    looks(first, clock, 1.0, {"a": seen(1.0, persistent_bytes=100)})
-    first.close()
+    with opened_at(path, clock) as first:
+        first.follow(clock.now, {"a": seen(persistent_bytes=100)})
+        looks(first, clock, 1.0, {"a": seen(1.0, persistent_bytes=100)})
     clock.unix -= 7.0
-    second = opened_at(path, clock)
-    second.follow(clock.now, {"a": seen(2.0, persistent_bytes=100)})
-    assert row(second) == m.AccountRow("ada", 1.0, 0.0, 100.0, 0.0, 0)
-    second.close()
+    with opened_at(path, clock) as second:
+        second.follow(clock.now, {"a": seen(2.0, persistent_bytes=100)})
+        assert row(second) == m.AccountRow("ada", 1.0, 0.0, 100.0, 0.0, 0)
 
 
 def test_a_clock_that_is_set_right_again_finds_the_usage_of_that_day(
@@ -237,14 +235,12 @@ def test_a_day_begins_at_midnight_in_the_time_zone_of_the_rules(
 
 
 def test_a_new_broker_knows_the_usage_of_today(path: Path, clock: Clock) -> None:
-    before = opened_at(path, clock)
-    before.follow(clock.now, {"a": seen()})
-    looks(before, clock, 10.0, {"a": seen(10.0)})
-    before.close()
+    with opened_at(path, clock) as before:
+        before.follow(clock.now, {"a": seen()})
+        looks(before, clock, 10.0, {"a": seen(10.0)})
     clock.passes(60.0)
-    after = opened_at(path, clock)
-    assert (after.used_today("ada"), after.used_today_by_group("ml")) == (10.0, 10.0)
-    after.close()
+    with opened_at(path, clock) as after:
+        assert (after.used_today("ada"), after.used_today_by_group("ml")) == (10.0, 10.0)
 
 
 def test_midnight_is_this_machines() -> None:
@@ -256,15 +252,13 @@ def test_midnight_is_this_machines() -> None:
 
 
 def test_a_stranger_that_claims_a_session_inherits_nothing(path: Path, clock: Clock) -> None:
-    before = opened_at(path, clock)
-    before.follow(clock.now, {"a": seen()})
-    looks(before, clock, 1.0, {"a": seen(1.0)})
-    before.close()
+    with opened_at(path, clock) as before:
+        before.follow(clock.now, {"a": seen()})
+        looks(before, clock, 1.0, {"a": seen(1.0)})
     clock.passes(100.0)
-    after = opened_at(path, clock)
-    after.follow(clock.now, {"a": seen(90.0, user="eve")})
-    assert [row.name for row in rows(after)] == ["ada"]
-    after.close()
+    with opened_at(path, clock) as after:
+        after.follow(clock.now, {"a": seen(90.0, user="eve")})
+        assert [row.name for row in rows(after)] == ["ada"]
 
 
 def test_a_session_that_was_away_for_long_begins_anew(accounts: AccountBook, clock: Clock) -> None:
@@ -298,19 +292,17 @@ def test_others_read_while_the_broker_writes(
 
 
 def test_old_figures_go(path: Path, clock: Clock) -> None:
-    old = opened_at(path, clock)
-    old.follow(clock.now, {"a": seen()})
-    looks(old, clock, 1.0, {"a": seen(1.0)})
-    old.close()
+    with opened_at(path, clock) as old:
+        old.follow(clock.now, {"a": seen()})
+        looks(old, clock, 1.0, {"a": seen(1.0)})
     clock.passes(40 * DAY)
-    after = opened_at(path, clock)
-    after.follow_rules(41, Zone())
-    after.follow(clock.now, {})
-    assert len(rows(after)) == 1
-    after.follow_rules(39, Zone())
-    looks(after, clock, 3600.0, {})
-    assert rows(after) == []
-    after.close()
+    with opened_at(path, clock) as after:
+        after.follow_rules(41, Zone())
+        after.follow(clock.now, {})
+        assert len(rows(after)) == 1
+        after.follow_rules(39, Zone())
+        looks(after, clock, 3600.0, {})
+        assert rows(after) == []
 
 
 @pytest.fixture
@@ -354,9 +346,8 @@ def test_a_database_of_a_newer_version_is_left_alone(lacking: Settings, path: Pa
 
 @pytest.mark.system
 def test_figures_that_could_not_be_written_are_written_later(
-    path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+    accounts: AccountBook, path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    accounts = opened_at(path, clock)
     accounts.follow(clock.now, {"a": seen()})
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")  # it holds the file for longer than we wait
@@ -371,7 +362,6 @@ def test_figures_that_could_not_be_written_are_written_later(
     looks(accounts, clock, 6.0, {"a": seen(3.0)})
     assert (row(accounts).device_seconds, accounts.trouble) == (3.0, "")
     assert len(caplog.records) == 1
-    accounts.close()
 
 
 def test_the_default_is_in_the_users_state_directory(

@@ -40,6 +40,8 @@ from jupyter_gpushare.wire.framing import encode, frame
 from jupyter_gpushare.wire.launch import connect
 from jupyter_gpushare.wire.snapshot import Snapshot
 
+from ....makers import maker
+
 
 def digest(ticket: str) -> str:
     return hashlib.sha256(ticket.encode()).hexdigest()
@@ -52,18 +54,14 @@ def ticket_of(server: Client) -> str:
     return ticket
 
 
+Enter = Callable[..., Client]
+
+
 @pytest.fixture
-def enter(hub_broker: Any) -> Iterator[Callable[..., Client]]:
+def enter(hub_broker: Any) -> Iterator[Enter]:
     """Connect with a token or a ticket."""
-    clients: list[Client] = []
-
-    def enter(**shown: str) -> Client:
-        clients.append(hub_broker.connect(**shown))
-        return clients[-1]
-
-    yield enter
-    for client in clients:
-        client.close()
+    with maker(hub_broker.connect, Client.close) as enter:
+        yield enter
 
 
 # --- authentication -------------------------------------------------------------------------------
@@ -81,7 +79,7 @@ USERS: tuple[tuple[str, dict[str, Any], str, bool], ...] = (
 
 
 def test_the_hub_says_whose_a_token_is_and_its_scopes_whether_that_is_an_admin(
-    hub: Any, enter: Callable[..., Client]
+    hub: Any, enter: Enter
 ) -> None:
     for name, facts, user, is_administrator in USERS:
         welcome = enter(token=hub.user(name, **facts)).welcome
@@ -97,7 +95,7 @@ def test_the_hub_says_whose_a_token_is_and_its_scopes_whether_that_is_an_admin(
     ],
 )
 def test_a_narrow_token_of_an_admin_makes_no_administrator(
-    hub: Any, enter: Callable[..., Client], scopes: list[str]
+    hub: Any, enter: Enter, scopes: list[str]
 ) -> None:
     """It was made so that a program can do little; it may be a script's, or be lost."""
     ada = enter(token=hub.person("ada", scopes, admin=True))
@@ -106,9 +104,7 @@ def test_a_narrow_token_of_an_admin_makes_no_administrator(
         ada.ask(m.SetPolicy("fifo"))
 
 
-def test_only_the_token_of_a_server_registers_tickets(
-    hub: Any, enter: Callable[..., Client]
-) -> None:
+def test_only_the_token_of_a_server_registers_tickets(hub: Any, enter: Enter) -> None:
     narrow = ["custom:gpushare:read", "access:servers!user=ada", "access:servers"]
     scope = "access:servers!server=ada/"
     for token in (
@@ -155,9 +151,7 @@ def raw(hub_broker: Any) -> Any:
     return connect(hub_broker.settings, start=False)
 
 
-def test_a_forged_token_is_refused_and_the_right_one_is_not(
-    hub: Any, enter: Callable[..., Client]
-) -> None:
+def test_a_forged_token_is_refused_and_the_right_one_is_not(hub: Any, enter: Enter) -> None:
     right = hub.user("ada")
     wrong = ("", "guessed", "with space", "a\r\nHost: b", "x" * 9999)
     for forged in (*wrong, right + "x", right[:-1]):
@@ -167,7 +161,7 @@ def test_a_forged_token_is_refused_and_the_right_one_is_not(
 
 
 def test_where_a_scope_is_required_a_user_without_it_is_refused(
-    hub: Any, hub_broker: Any, enter: Callable[..., Client]
+    hub: Any, hub_broker: Any, enter: Enter
 ) -> None:
     hub_broker.restart(hub_scope="custom:gpushare:read")
     with pytest.raises(NotPermitted, match="carol has not the scope custom:gpushare:read"):
@@ -175,14 +169,14 @@ def test_where_a_scope_is_required_a_user_without_it_is_refused(
     assert enter(token=hub.user("ada", scopes=["custom:gpushare:read"])).welcome.user == "ada"
 
 
-def enter_on_and_on(enter: Callable[..., Client], token: str) -> None:
+def enter_on_and_on(enter: Enter, token: str) -> None:
     """The first of them may come while the cached answer of the hub is valid."""
     for _ in range(100):
         enter(token=token)
 
 
 def test_the_hub_is_asked_once_for_a_token_and_again_when_its_answer_is_old(
-    hub: Any, hub_broker: Any, enter: Callable[..., Client]
+    hub: Any, hub_broker: Any, enter: Enter
 ) -> None:
     token = hub.user("ada")
     for _ in range(3):
@@ -204,7 +198,7 @@ def choose_on_and_on(client: Client) -> None:
 @pytest.mark.system
 @pytest.mark.parametrize("is_kernel", [False, True])
 def test_a_connected_user_or_kernel_keeps_no_right_that_the_hub_has_taken(
-    hub: Any, hub_broker: Any, enter: Callable[..., Client], is_kernel: bool
+    hub: Any, hub_broker: Any, enter: Enter, is_kernel: bool
 ) -> None:
     """The hub takes the token's rights while the client is connected, and then the token."""
     hub_broker.restart(hub_cache_seconds=0.001)
@@ -224,9 +218,7 @@ def test_a_connected_user_or_kernel_keeps_no_right_that_the_hub_has_taken(
     assert other.look()
 
 
-def test_a_user_whose_name_cannot_be_shown_is_refused(
-    hub: Any, enter: Callable[..., Client]
-) -> None:
+def test_a_user_whose_name_cannot_be_shown_is_refused(hub: Any, enter: Enter) -> None:
     with pytest.raises(NotPermitted, match="cannot be shown"):
         enter(token=hub.user("eve\x1b[31m"))
 
@@ -242,9 +234,7 @@ def test_early_messages_are_handled_in_order_after_authentication(
     assert [view.user for view in answers[2].devices[0].sessions] == ["ada"]
 
 
-def test_no_user_writes_lines_of_the_log(
-    hub: Any, hub_broker: Any, enter: Callable[..., Client]
-) -> None:
+def test_no_user_writes_lines_of_the_log(hub: Any, hub_broker: Any, enter: Enter) -> None:
     ada = enter(token=hub.user("ada"))
     ada.ask(m.Open(id="a", name="a"))
     ada.send(m.StaysIn("no\nWARNING all is lost\r" + "x" * 60_000))
@@ -293,7 +283,7 @@ def send_until_it_blocks(connection: Any, frame: bytes) -> int:
 
 @pytest.mark.system
 def test_while_the_hub_is_away_known_users_continue_and_new_ones_wait(
-    hub: Any, hub_broker: Any, enter: Callable[..., Client]
+    hub: Any, hub_broker: Any, enter: Enter
 ) -> None:
     hub_broker.restart(hub_cache_seconds=0.001)  # every cached answer is old at once
     known, new = hub.user("ada"), hub.user("bob")
@@ -309,9 +299,7 @@ def test_while_the_hub_is_away_known_users_continue_and_new_ones_wait(
 # --- tickets ----------------------------------------------------------------------------------
 
 
-def test_a_ticket_opens_one_connection_and_no_second(
-    hub: Any, enter: Callable[..., Client]
-) -> None:
+def test_a_ticket_opens_one_connection_and_no_second(hub: Any, enter: Enter) -> None:
     ada, bob = enter(token=hub.user("ada")), enter(token=hub.user("bob"))
     ticket, another = ticket_of(ada), ticket_of(bob)
     enter(ticket=ticket)
@@ -320,9 +308,7 @@ def test_a_ticket_opens_one_connection_and_no_second(
     assert enter(ticket=another).welcome.user == "bob"
 
 
-def test_a_ticket_of_a_server_that_has_gone_opens_nothing(
-    hub: Any, enter: Callable[..., Client]
-) -> None:
+def test_a_ticket_of_a_server_that_has_gone_opens_nothing(hub: Any, enter: Enter) -> None:
     gone, stays = enter(token=hub.user("ada")), enter(token=hub.user("bob"))
     ticket, another, kernel = ticket_of(gone), ticket_of(stays), enter(ticket=ticket_of(gone))
     gone.close()
@@ -333,7 +319,7 @@ def test_a_ticket_of_a_server_that_has_gone_opens_nothing(
     assert kernel.look(), "a client that is in stays in"
 
 
-def test_a_kernel_cannot_register_tickets(hub: Any, enter: Callable[..., Client]) -> None:
+def test_a_kernel_cannot_register_tickets(hub: Any, enter: Enter) -> None:
     server = enter(token=hub.user("ada"))
     kernel = enter(ticket=ticket_of(server))
     with pytest.raises(NotPermitted, match="Jupyter server"):
@@ -344,7 +330,7 @@ def test_a_kernel_cannot_register_tickets(hub: Any, enter: Callable[..., Client]
 
 
 def test_a_registered_ticket_cannot_be_registered_by_another_user_too(
-    hub: Any, enter: Callable[..., Client]
+    hub: Any, enter: Enter
 ) -> None:
     ada, bob = enter(token=hub.user("ada")), enter(token=hub.user("bob"))
     ticket = ticket_of(ada)
@@ -354,9 +340,7 @@ def test_a_registered_ticket_cannot_be_registered_by_another_user_too(
 
 
 @pytest.mark.parametrize("wrong", ["", "0" * 63, "0" * 65, "G" * 64, "0" * 63 + "\n"])
-def test_an_invalid_digest_is_not_registered(
-    hub: Any, enter: Callable[..., Client], wrong: str
-) -> None:
+def test_an_invalid_digest_is_not_registered(hub: Any, enter: Enter, wrong: str) -> None:
     with pytest.raises(InvalidValue, match="64 hexadecimal"):
         enter(token=hub.user("ada")).ask(m.AddTicket(wrong))
 
@@ -461,7 +445,7 @@ def test_only_wrong_tokens_slow_a_unix_user_down() -> None:
 
 
 def test_failed_attempts_stop_reaching_the_hub_and_a_known_token_is_let_in_all_the_same(
-    hub: Any, hub_broker: Any, enter: Callable[..., Client]
+    hub: Any, hub_broker: Any, enter: Enter
 ) -> None:
     token = hub.user("ada")
     enter(token=token)
@@ -486,7 +470,7 @@ def test_a_hello_cannot_say_another_name(hub: Any, hub_broker: Any) -> None:
 
 
 def test_no_token_and_no_ticket_is_written_anywhere(
-    hub: Any, hub_broker: Any, enter: Callable[..., Client]
+    hub: Any, hub_broker: Any, enter: Enter
 ) -> None:
     right, wrong = hub.user("ada"), "forged-" + secrets.token_hex(16)
     server = enter(token=right)

@@ -828,11 +828,6 @@ def test_memory_that_outlives_its_iteration_obeys_the_equal_parts_of_a_class(
     assert "each of the 2 of the class of physics has 32.0 GiB" in ann.refused().message
 
 
-def test_a_false_claim_of_a_turn_is_no_way_around_the_rules(strict: Broker) -> None:
-    assert strict.client("bob").opens("b1").heard_of(m.Opened)
-    assert strict.client("bob").opens("b2", turn=1, holding=True).refusal is not None
-
-
 def test_the_policy_of_a_class_is_not_changed_by_another_name_of_its_device(rules: Path) -> None:
     broker = Broker(rules, devices=[*DEVICES, Device("cuda:1", GB, "a GPU", uuid="GPU-1")])
     broker.client("tim").says(m.ClassMode("physics", on=True, device="cuda:1"))

@@ -27,10 +27,11 @@ from ..processes import as_user, needs_root, run_broker
 pytestmark = needs_root
 ADA, BOB = 54321, 65534
 DAEMON = 1  # a group that each Unix has
+Brokers = Callable[..., Settings]
 
 
 @pytest.fixture
-def broker(settings: Settings) -> Iterator[Callable[..., Settings]]:
+def broker(settings: Settings) -> Iterator[Brokers]:
     """Run a broker: `broker(socket_mode="0666")`, as an admin does; return the settings of its
     clients."""
     started: list[subprocess.Popen[bytes]] = []
@@ -62,17 +63,13 @@ def whose(settings: Settings) -> list[str]:
         return [client.welcome.user, *(view.user for view in sessions)]
 
 
-def test_a_socket_for_all_lets_each_user_in_under_their_own_name(
-    broker: Callable[..., Settings],
-) -> None:
+def test_a_socket_for_all_lets_each_user_in_under_their_own_name(broker: Brokers) -> None:
     settings = broker(socket_mode="0666")
     assert as_user(ADA, lambda: whose(settings)) == [str(ADA), str(ADA)]
     assert as_user(BOB, lambda: whose(settings)) == ["nobody", "nobody"]
 
 
-def test_a_socket_of_a_group_lets_in_its_members_and_no_others(
-    broker: Callable[..., Settings],
-) -> None:
+def test_a_socket_of_a_group_lets_in_its_members_and_no_others(broker: Brokers) -> None:
     settings = broker(socket_mode="0660", socket_group="daemon")
     status = Path(settings.socket).stat()
     assert (status.st_gid, status.st_mode & 0o777) == (DAEMON, 0o660)
@@ -81,7 +78,7 @@ def test_a_socket_of_a_group_lets_in_its_members_and_no_others(
     assert "cannot be used: Permission denied; only members of the group daemon" in refusal
 
 
-def test_a_socket_is_private_by_default(broker: Callable[..., Settings]) -> None:
+def test_a_socket_is_private_by_default(broker: Brokers) -> None:
     settings = broker()
     assert "cannot be used: Permission denied; only root may" in as_user(
         ADA, lambda: whose(settings)
@@ -91,7 +88,7 @@ def test_a_socket_is_private_by_default(broker: Callable[..., Settings]) -> None
 
 @pytest.mark.system
 def test_a_directory_that_a_broker_makes_is_open_where_its_socket_is(
-    broker: Callable[..., Settings], socket_directory: Path
+    broker: Brokers, socket_directory: Path
 ) -> None:
     open_to_all = broker(socket=str(socket_directory / "all" / "b.sock"), socket_mode="0666")
     private = broker(socket=str(socket_directory / "own" / "b.sock"))

@@ -20,8 +20,9 @@ from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.framing import encode
 from jupyter_gpushare.wire.launch import connect
-from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
+from jupyter_gpushare.wire.snapshot import Snapshot
 
+from ....conftest import Sessions
 from ....polling import until
 
 MESSAGES = 1500  # that the broker reads in one go
@@ -186,7 +187,7 @@ def test_silent_connections_of_a_process_keep_no_other_out(settings: Settings) -
 
 @pytest.mark.system
 def test_connections_that_do_not_read_cost_the_broker_no_more_than_a_total(
-    settings: Settings, broker_pid: int, sessions: Callable[[], dict[str, SessionView]]
+    settings: Settings, broker_pid: int, sessions: Sessions
 ) -> None:
     """The last message of each shows that all before it were handled."""
     with contextlib.ExitStack() as stack:

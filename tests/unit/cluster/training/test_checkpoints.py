@@ -167,8 +167,11 @@ def test_a_generation_that_was_given_up_ends_at_its_next_write(job: Path) -> Non
 # --- what is said of it --------------------------------------------------------------------------
 
 
+InJob = Callable[..., Path]
+
+
 @pytest.fixture
-def in_job(job: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+def in_job(job: Path, monkeypatch: pytest.MonkeyPatch) -> InJob:
     """Let this process be a rank of a generation of the job."""
 
     def in_job(number: int = 1, resume: str = "") -> Path:
@@ -181,7 +184,7 @@ def in_job(job: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     return in_job
 
 
-def go_on(in_job: Callable[..., Path]) -> str:
+def go_on(in_job: InJob) -> str:
     """Let this process be a rank of the next generation; return the checkpoint of the first one."""
     job = in_job()
     newest = generation.newest(generation.close_generation(job, 1))
@@ -221,21 +224,21 @@ def test_outside_of_a_job_there_is_a_place_and_nothing_is_kept(tmp_path: Path) -
     ],
 )
 def test_what_cannot_be_kept_is_refused(
-    in_job: Callable[..., Path], given: dict[str, Any], sentence: str
+    in_job: InJob, given: dict[str, Any], sentence: str
 ) -> None:
     in_job()
     with pytest.raises(InvalidValue, match=sentence):
         gpushare.checkpoint(**given)
 
 
-def test_in_a_job_it_is_called_once(in_job: Callable[..., Path]) -> None:
+def test_in_a_job_it_is_called_once(in_job: InJob) -> None:
     in_job()
     gpushare.checkpoint(losses=[])
     with pytest.raises(InvalidValue, match="called once"):
         gpushare.checkpoint(losses=[])
 
 
-def saved(in_job: Callable[..., Path]) -> str:
+def saved(in_job: InJob) -> str:
     """A generation that was saved at iteration 3 of 6, twice; return its newest checkpoint."""
     in_job()
     place = gpushare.checkpoint(losses=(losses := []))
@@ -247,7 +250,7 @@ def saved(in_job: Callable[..., Path]) -> str:
 
 
 def test_ranks_that_do_not_know_each_other_are_told_what_to_do(
-    in_job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    in_job: InJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_job()
     monkeypatch.setenv("WORLD_SIZE", "3")
@@ -291,9 +294,7 @@ def usual(stop: str = "", second: int = 1) -> list[str]:
     return [loss.hex() for loss in losses]
 
 
-def check_that_it_goes_on(
-    in_job: Callable[..., Path], run: Callable[..., object], *stop: object
-) -> None:
+def check_that_it_goes_on(in_job: InJob, run: Callable[..., object], *stop: object) -> None:
     """Stopped as it is told to, and resumed, it comes to the same as without a stop."""
     expected = run()
     in_job()
@@ -305,9 +306,7 @@ def check_that_it_goes_on(
 
 @pytest.mark.parametrize("stop", ["middle", "last", "behind", "after", "committed"])
 @pytest.mark.parametrize("epoch", [0, 2])
-def test_a_usual_loop_over_epochs_goes_on_bit_by_bit(
-    in_job: Callable[..., Path], stop: str, epoch: int
-) -> None:
+def test_a_usual_loop_over_epochs_goes_on_bit_by_bit(in_job: InJob, stop: str, epoch: int) -> None:
     """What stands between its loops runs again, and changes nothing that was saved after it."""
     check_that_it_goes_on(in_job, usual, stop, epoch)
 
@@ -367,19 +366,17 @@ def own_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ("workers", "stop"), [*((0, n) for n in (1, 4, 8, 9)), *((2, n) for n in (1, 4, 5, 7, 8, 12))]
 )
 def test_a_generator_from_which_a_loader_draws_ahead_goes_on_as_it_would_have(
-    in_job: Callable[..., Path], kind: str, workers: int, stop: int
+    in_job: InJob, kind: str, workers: int, stop: int
 ) -> None:
     """Workers load batches before they are asked for, and the sampler ends early."""
     check_that_it_goes_on(in_job, partial(loaded, kind, workers), stop)
 
 
-def test_a_commit_before_a_loop_says_nothing_of_the_generator_of_its_loader(
-    in_job: Callable[..., Path],
-) -> None:
+def test_a_commit_before_a_loop_says_nothing_of_the_generator_of_its_loader(in_job: InJob) -> None:
     check_that_it_goes_on(in_job, drawn, True)
 
 
-def test_a_second_commit_after_an_iteration_has_what_is_newer(in_job: Callable[..., Path]) -> None:
+def test_a_second_commit_after_an_iteration_has_what_is_newer(in_job: InJob) -> None:
     job = in_job()
     place = gpushare.checkpoint(losses=(losses := [1.0]))
     place.commit()
@@ -391,9 +388,7 @@ def test_a_second_commit_after_an_iteration_has_what_is_newer(in_job: Callable[.
     assert [path.name for path in (job / "g1.closed").glob("*it-*")] == ["it-000000000"]
 
 
-def test_a_job_without_an_intact_checkpoint_does_not_begin_anew(
-    in_job: Callable[..., Path], job: Path
-) -> None:
+def test_a_job_without_an_intact_checkpoint_does_not_begin_anew(in_job: InJob, job: Path) -> None:
     saved(in_job)
     for states in job.glob(f"g1.closed/it-*/{module.STATES}"):
         os.truncate(states, 10)
@@ -403,7 +398,7 @@ def test_a_job_without_an_intact_checkpoint_does_not_begin_anew(
 
 
 def test_a_full_disk_is_told_in_the_log_and_the_job_computes_on(
-    in_job: Callable[..., Path], job: Path, capfd: pytest.CaptureFixture[str]
+    in_job: InJob, job: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A file system of a megabyte that is full."""
     if os.getuid() != 0:
@@ -424,14 +419,14 @@ def test_a_full_disk_is_told_in_the_log_and_the_job_computes_on(
         subprocess.run(["umount", here], check=True)
 
 
-def test_a_job_that_keeps_other_things_by_now_is_told(in_job: Callable[..., Path]) -> None:
+def test_a_job_that_keeps_other_things_by_now_is_told(in_job: InJob) -> None:
     saved(in_job)
     with pytest.raises(InvalidValue, match="has saved losses, and is to go on with model, optim"):
         gpushare.checkpoint(model=[], optimizer=[])
 
 
 def test_a_job_with_a_damaged_checkpoint_says_so_and_goes_on_from_the_one_before(
-    in_job: Callable[..., Path], job: Path, capfd: pytest.CaptureFixture[str]
+    in_job: InJob, job: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     newest = saved(in_job)
     os.truncate(job / newest / module.STATES, 10)
@@ -442,7 +437,7 @@ def test_a_job_with_a_damaged_checkpoint_says_so_and_goes_on_from_the_one_before
     assert "it-000000003 is damaged; the checkpoint before it" in capfd.readouterr().err
 
 
-def test_a_checkpoint_runs_nothing_that_is_in_it(in_job: Callable[..., Path], job: Path) -> None:
+def test_a_checkpoint_runs_nothing_that_is_in_it(in_job: InJob, job: Path) -> None:
     """A digest that fits shows that it was written whole, and not by whom."""
     newest = saved(in_job)
     ran = job / "ran"

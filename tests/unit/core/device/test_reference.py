@@ -595,7 +595,7 @@ class AgainstTheModel(RuleBasedStateMachine):
             squeezable,
             st.integers(0, 60),
             st.integers(0, 40),
-            st.sampled_from([(), (1.0, 1.05), (1.0, 1.1, 1.3), (1.0, 1.0, 2.0)]),
+            st.sampled_from([(), (1.0, 1.05), (1.0, 1.04, 1.12, 1.3), (1.0, 1.0, 2.0)]),
         ),
         bears=st.sampled_from([1.0, 1.1, 1.5]),
         asks=st.booleans(),

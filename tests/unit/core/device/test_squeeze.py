@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from random import Random
-from typing import NamedTuple
-
 import pytest
 
 from jupyter_gpushare._core import Demand, Rules, SessionSpec, SqueezeOption
@@ -87,24 +83,6 @@ def test_a_squeezed_session_whose_options_have_grown_keeps_a_place() -> None:
     assert it.squeezed(DEVICE, "a") == 42
 
 
-def test_a_named_successor_keeps_what_it_has_when_it_reports() -> None:
-    """It may have begun by a direct handoff, which says that it is not squeezed."""
-    it = Scheduler(100)
-    it.open(0, "a", spec(20, (10, 1.0)))
-    it.open(0, "b", spec(20, *GAN))
-    it.request(0, "a", 1)
-    it.request(0, "b", 1)
-    [asked] = it.assign(1).yields
-    assert asked.successor.session == "b"
-    it.set_unmanaged(1.1, 15)
-    it.report(1.2, "b", 0, demand(20, *GAN), None)
-    assert squeezed(it) == {"a": 0, "b": 0}
-    assert granted(it.finish(1.3, "a", 1)) == ["b"]
-    it.request(1.3, "a", 2)
-    it.finish(1.5, "b", 1)
-    assert squeezed(it) == {"a": 0, "b": 40}
-
-
 # --- a turn that is brought back ------------------------------------------------------------------
 
 
@@ -124,71 +102,3 @@ def test_one_that_comes_back_unsqueezed_is_counted_whole() -> None:
 def test_no_negative_number_of_bytes_is_brought_back() -> None:
     with pytest.raises(ValueError, match="squeezed iteration must not be negative"):
         Scheduler(100).open(0, "a", spec(20, *GAN, turn=1, holding=True, squeezed_bytes=-1))
-
-
-# --- by brute force -------------------------------------------------------------------------------
-
-
-class Drawn(NamedTuple):
-    persistent: int
-    sizes: Sizes
-    bears: float
-
-
-def draw(random: Random) -> Drawn:
-    full = random.randint(1, 60)
-    smaller = (random.randint(max(1, full // 5), full) for _ in range(random.randint(0, 3)))
-    slow, sizes = 1.0, []
-    for size in sorted({full, *smaller}, reverse=True):
-        sizes.append((size, slow))
-        slow += random.random() * 0.15
-    return Drawn(random.randint(0, 12), tuple(sizes), random.choice((1.0, 1.1, 1.3)))
-
-
-def choice(sizes: Sizes, most: int) -> tuple[int, float]:
-    return next(size for size in sizes if size[0] <= most)
-
-
-def may_be_admitted(room: int, placed: list[Drawn], new: Drawn) -> bool:
-    """Whether there is any choice for all, within what each bears, that fits."""
-    left = room - sum(one.persistent for one in placed)
-    allowed = [
-        [size for size in one.sizes if size[1] <= max(one.bears, choice(one.sizes, left)[1])]
-        for one in placed
-    ]
-    needed = room - left + new.persistent
-    return any(
-        needed + max(size[0] for size in chosen) <= room
-        for chosen in itertools.product(*allowed, new.sizes)
-    )
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_those_are_admitted_that_brute_force_admits(seed: int) -> None:
-    random = Random(seed)
-    for _ in range(60):
-        room = random.randint(10, 100)
-        it, placed = Scheduler(room), list[Drawn]()
-        for number in range(6):
-            new = draw(random)
-            try:
-                it.open(
-                    0, str(number), spec(new.persistent, *new.sizes, bears=new.bears, busy=False)
-                )
-            except OverflowError:
-                assert new.persistent + new.sizes[-1][0] > room
-                continue
-            it.request(0, str(number), 1)
-            it.finish(0, str(number), 1)
-            expected = may_be_admitted(room, placed, new)
-            if not expected:
-                it.close(0, str(number))
-                continue
-            placed.append(new)
-            left = room - sum(one.persistent for one in placed)
-            chosen = [choice(one.sizes, left) for one in placed]
-            wanted = [
-                0 if size == one.sizes[0][0] else size
-                for (size, _), one in zip(chosen, placed, strict=True)
-            ]
-            assert list(squeezed(it).values()) == wanted

@@ -14,7 +14,6 @@ from ..plain import Job, Simulation
 from ..scheduler import Scheduler
 
 GB = 10**9
-ONE_LANE = Rules(running_lanes=1)
 BOOSTED = Rules(boost=0.5)
 SMALL = Demand(GB // 100, GB)
 
@@ -29,7 +28,6 @@ def scheduler(*ids: str) -> Scheduler:
 # --- shares ---------------------------------------------------------------------------------------
 
 
-# The group, the user, the weight and since when, and the part: of its user's, of its group's.
 def test_a_session_that_ran_alone_before_its_weight_changed_owes_nothing() -> None:
     """In its own lane `a` has one turn for all the time; its weight counts for the time to
     come."""

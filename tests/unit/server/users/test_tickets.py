@@ -309,24 +309,28 @@ def test_only_what_is_old_and_does_not_listen_is_removed(left: Path) -> None:
     lives.close()
 
 
-def test_what_lies_beside_the_socket_is_not_removed(left: Path) -> None:
-    make_old(left)
+def beside_another(left: Path) -> Path:
     (other := left.with_name("other")).touch()
-    next_server()
-    assert other.exists()
+    return other
 
 
-def test_what_another_host_has_made_is_not_removed(left: Path) -> None:
-    make_old(left)
+def of_another_host(left: Path) -> Path:
     name = re.sub("^gpushare-.{8}", "gpushare-00000000", left.parent.name)
-    left = left.parent.rename(left.parent.with_name(name)) / left.name
-    next_server()
-    assert left.exists()
+    return left.parent.rename(left.parent.with_name(name)) / left.name
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
-def test_what_another_user_has_made_is_not_removed(left: Path) -> None:
-    make_old(left)
+def of_another_user(left: Path) -> Path:
+    if os.getuid() != 0:
+        pytest.skip("only root can act as another user")
     os.chown(left.parent, STRANGER, -1)
+    return left
+
+
+@pytest.mark.parametrize("kept", [beside_another, of_another_host, of_another_user])
+def test_what_is_not_the_socket_of_this_user_and_host_is_not_removed(
+    left: Path, kept: Callable[[Path], Path]
+) -> None:
+    make_old(left)
+    stays = kept(left)
     next_server()
-    assert left.exists()
+    assert stays.exists()

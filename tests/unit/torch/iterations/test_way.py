@@ -17,11 +17,11 @@ import torch
 
 from jupyter_gpushare import _core
 from jupyter_gpushare.client.notebook import sharing
-from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 
+from ....conftest import Opened
 from ....polling import next_of
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -89,9 +89,7 @@ def calls_of_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 @pytest.fixture
-def switch(
-    calls_of_the_broker: Path, settings: Settings, opened: Callable[..., Session]
-) -> Iterator[list[str]]:
+def switch(calls_of_the_broker: Path, settings: Settings, opened: Opened) -> Iterator[list[str]]:
     """Of a session that asks for a turn, waits for it, and gives it back to another one."""
     session = opened("way")
     with Client.connect(settings) as other:

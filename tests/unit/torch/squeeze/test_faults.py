@@ -29,7 +29,6 @@ from ....programs.networks import Residual, cnn, gradients, images, mlp, train, 
 from ..conftest import tracing
 from .conftest import Squeezed, is_same, run
 
-ROOT = Path(__file__).resolve().parents[4]
 KIB, MIB = 1 << 10, 1 << 20
 
 
