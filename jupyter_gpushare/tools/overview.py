@@ -310,7 +310,7 @@ def _notebook_columns(several: bool, own: str, are_of_several: bool) -> list[Col
             spare=3,
         ),
         Column("On disk", of(lambda s: size(s.paged_out_bytes) if s.paged_out_bytes else ""), True),
-        Column("Squeezed", of(lambda s: squeezed(s.squeezing)), cut=90, spare=7, below=True),
+        Column("Squeezed", of(lambda s: squeezed(s.squeezing)), cut=110, spare=7, below=True),
         Column("Weight", of(lambda s: f"{s.weight:g}" if s.weight != 1 else ""), True, spare=6),
         Column("Priority", of(lambda s: str(s.priority) if s.priority else ""), True, spare=6),
         Column("Reason", lambda pair: pair[1].why, cut=70, spare=7, below=True),

@@ -3,13 +3,14 @@ nothing moves."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 import torch
 
 from jupyter_gpushare.client.torch.demand.estimator import WINDOW
-from jupyter_gpushare.client.torch.squeeze.squeeze import FUTILE, LATEST, MISSES
+from jupyter_gpushare.client.torch.squeeze.squeeze import BELOW_FLOOR, FUTILE, LATEST, MISSES
 from jupyter_gpushare.format import size
 
 from ....programs.networks import mlp, train, vectors
@@ -21,6 +22,7 @@ pytestmark = [
 ]
 MIB = 1 << 20
 STEPS = 12
+NEAR = 1.1  # of a target: a few of the latest iterations may exceed it a little
 
 
 def deep() -> torch.nn.Module:
@@ -51,10 +53,8 @@ def test_the_floor_takes_the_place_of_a_size_below_it(squeezed: Squeezed) -> Non
     with squeezed.to(MIB, 0.0):
         assert is_same(run(deeply), stock)
         floor, found = memory.squeeze_floor, memory.squeezing
-        assert squeezed.told == [
-            f"iterations are squeezed to {size(floor)}, not to 1.0 MiB: one operation of this"
-            " training needs as much"
-        ]
+        (said,) = squeezed.told
+        assert re.fullmatch(BELOW_FLOOR.format(floor=r"[\d.]+ MiB", asked="1.0 MiB"), said)
         before = squeezed.moved
         trained(deep(), steps=STEPS)
     assert found is not None
@@ -62,11 +62,12 @@ def test_the_floor_takes_the_place_of_a_size_below_it(squeezed: Squeezed) -> Non
     assert found.reached_bytes is not None
     assert found.slowdown is not None
     assert (found.asked_bytes, found.floor_bytes) == (MIB, floor)
-    assert MIB < found.reached_bytes <= floor < FUTILE * found.whole_bytes
+    assert MIB < found.reached_bytes <= NEAR * floor
+    assert floor < FUTILE * found.whole_bytes
     assert found.slowdown > 1
     assert 0 < found.written_bytes <= before
     assert 0 < squeezed.moved - before <= STEPS * found.whole_bytes
-    assert memory.estimator.needed() <= floor
+    assert memory.estimator.needed() <= NEAR * memory.squeeze_floor
     assert len(squeezed.told) == 1
 
 
@@ -111,7 +112,7 @@ def test_a_size_that_is_held_is_not_recorded(squeezed: Squeezed) -> None:
         trained(deep(), steps=2 * LATEST)
     found = squeezed.memory.squeezing
     assert found is not None
-    assert 0 < (found.reached_bytes or 0) <= 8 * MIB
+    assert 0 < (found.reached_bytes or 0) <= NEAR * 8 * MIB
     assert found.floor_bytes is found.slowdown is None
     assert squeezed.told == []
 
@@ -135,7 +136,7 @@ def test_a_training_that_shrinks_is_held_at_its_own_floor(squeezed: Squeezed) ->
         trained(model, 256, WINDOW + STEPS)
         assert 0 < squeezed.memory.squeeze_floor < large / 2
         assert (reached := squeezed.memory.squeezing)
-        assert (reached.reached_bytes or 0) <= squeezed.memory.squeeze_floor
+        assert (reached.reached_bytes or 0) <= NEAR * squeezed.memory.squeeze_floor
 
 
 def test_a_training_that_grows_is_recorded_anew(squeezed: Squeezed) -> None:
@@ -157,6 +158,6 @@ def test_another_size_above_the_floor_is_held(squeezed: Squeezed) -> None:
         trained(deep())
         found = memory.squeezing
     assert found is not None
-    assert MIB < (found.reached_bytes or 0) <= wanted
+    assert MIB < (found.reached_bytes or 0) <= NEAR * wanted
     assert found.floor_bytes == memory.squeeze_floor
     assert (found.slowdown or 0) > 1
