@@ -36,6 +36,7 @@ class Demands:
         validation.check_report(message)
         record.curve = message.curve or record.curve
         record.loop_iterations = message.loop_iterations
+        record.squeezing = message.squeezing
         record.finish.report(now, message.iterations)
         why = self._state.rules.excess(record, message.demand)
         refusal: DoesNotFit | None = quotas.refusal(why) if why else None

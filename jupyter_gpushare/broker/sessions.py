@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..errors import LimitExceeded, UnknownSession
-from ..wire.messages import Curve, Demand, Grant
+from ..wire.messages import Curve, Demand, Grant, Squeezing
 from .finish_time import FinishTime
 from .peer import Peer
 
@@ -38,6 +38,7 @@ class SessionRecord:
     is_outgrown: bool = False  # and was told that its demand does not fit any more
     above_quota: Demand | None = None  # the demand for which it is throttled until that is allowed
     curve: Curve | None = None  # as it was reported
+    squeezing: Squeezing | None = None  # as it was reported
     loop_iterations: int | None = None  # all that the present loop has
     resting_bytes: int = 0  # on disk while the session rests
     finish: FinishTime = field(default_factory=FinishTime)

@@ -83,8 +83,9 @@ def check_report(message: Report) -> None:
     counts = (message.iterations, *loop)
     if not all(0 <= count < MAX_ITERATIONS for count in counts):
         raise InvalidValue("iterations are counted from 0 upwards")
-    if message.curve is not None and (flaw := message.curve.flaw()):
-        raise InvalidValue(flaw)
+    for part in (message.curve, message.squeezing):
+        if part is not None and (flaw := part.flaw()):
+            raise InvalidValue(flaw)
 
 
 def check_demand(demand: Demand) -> None:

@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from .. import refusals
 from ..errors import InvalidValue, UnknownOption
+from ..format import size
 from ..wire.messages import MAX_NAME_LENGTH, MAX_WEIGHT
 
 PLACE = ("device", "devices")  # fixed for the life of a session
@@ -52,13 +53,22 @@ def squeezing(value: str | int) -> Wanted:
     InvalidValue for all else."""
     if isinstance(value, str) and (word := value.strip().lower()) in ("auto", "off"):
         return "auto" if word == "auto" else "off"
-    size = value if isinstance(value, int) else _bytes(value)
-    if not 1 <= size < MOST_BYTES:
+    count = value if isinstance(value, int) else _bytes(value)
+    if not 1 <= count < MOST_BYTES:
         raise InvalidValue(
             f"squeeze is {str(value)[: refusals.SHOWN_LENGTH]!r}, and it takes auto, off, or a size"
             " such as 4 GiB or 512 MiB"
         )
-    return int(size)
+    return int(count)
+
+
+def check_floor(wanted: Wanted, floor: int) -> None:
+    """Raise InvalidValue for a size that people read as less than the floor."""
+    if isinstance(wanted, int) and wanted < floor and size(wanted) != size(floor):
+        raise InvalidValue(
+            f"squeeze is {size(wanted)}, and iterations cannot be below {size(floor)}, which one"
+            " operation of this training needs; they are squeezed as before"
+        )
 
 
 def _bytes(value: str) -> float:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ..format import LABELS, duration, expected, moment, plain, size, title
 from ..tables import HUES, MEMORY, Column, Table, table_of
+from ..wire.messages import Squeezing
 from ..wire.snapshot import (
     DeviceView,
     LaneView,
@@ -309,6 +310,7 @@ def _notebook_columns(several: bool, own: str, are_of_several: bool) -> list[Col
             spare=3,
         ),
         Column("On disk", of(lambda s: size(s.paged_out_bytes) if s.paged_out_bytes else ""), True),
+        Column("Squeezed", of(lambda s: squeezed(s.squeezing)), cut=110, spare=7, below=True),
         Column("Weight", of(lambda s: f"{s.weight:g}" if s.weight != 1 else ""), True, spare=6),
         Column("Priority", of(lambda s: str(s.priority) if s.priority else ""), True, spare=6),
         Column("Reason", lambda pair: pair[1].why, cut=70, spare=7, below=True),
@@ -353,6 +355,30 @@ def iterations(session: SessionView) -> str:
         return str(session.iterations)
     seconds = session.remaining_seconds
     return f"{done} of {done + left}" + ("" if seconds is None else f", ≈ {duration(seconds)}")
+
+
+def squeezed(found: Squeezing | None) -> str:
+    """Return how far a notebook is squeezed: ``to 39.0 MiB of 120 MiB (asked 10.0 MiB, floor 39.0
+    MiB), about 30 % slower, 210 MiB written``; an empty string where it is not.
+    labextension/src/state/squeezing.ts has the same rule."""
+    if found is None:
+        return ""
+    whole = "" if found.whole_bytes is None else f" of {size(found.whole_bytes)}"
+    asked = "" if found.asked_bytes is None else f"asked {size(found.asked_bytes)}, "
+    reached, floor = _known(found.reached_bytes), _known(found.floor_bytes)
+    figures = f"to {reached}{whole} ({asked}floor {floor})"
+    return f"{figures}, {_slower(found.slowdown)}, {size(found.written_bytes)} written"
+
+
+def _known(count: int | None) -> str:
+    return "unknown" if count is None else size(count)
+
+
+def _slower(slowdown: float | None) -> str:
+    if slowdown is None:
+        return "slowdown unknown"
+    percent = round(100 * (slowdown - 1))
+    return f"about {percent} % slower" if percent else "not slower"
 
 
 def _measured(session: SessionView, count: int) -> str:

@@ -11,6 +11,7 @@ parser of our own and with an import ten times lighter than pydantic's.
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -25,7 +26,7 @@ SEALED = "s-"  # an id that only its secret opens begins so
 MAX_NAME_LENGTH = 200  # of a session's name; a broker cuts longer ones
 MAX_WEIGHT = 1000.0
 WEIGHTS = f"a number above 0 and at most {MAX_WEIGHT:g}"
-MAX_PARTS, MAX_SECONDS, MAX_BYTES = 64, 1e9, 1 << 62  # of a curve
+MAX_PARTS, MAX_SECONDS, MAX_BYTES = 64, 1e9, 1 << 62  # of a curve; of what is squeezed
 
 
 class Message(msgspec.Struct, frozen=True, tag=True):
@@ -71,6 +72,31 @@ class Curve(msgspec.Struct, frozen=True):
             return "a part of a curve is 0 to 100 percent of its peak"
         if not (0 < self.seconds <= MAX_SECONDS and 0 < self.peak_bytes < MAX_BYTES):
             return "the iteration of a curve takes some seconds and some bytes"
+        return ""
+
+
+class Squeezing(msgspec.Struct, frozen=True):
+    """How far a session is squeezed, which asked for `asked_bytes`; None: the broker chooses.
+
+    Its latest iterations took `reached_bytes` at most, in place of `whole_bytes`, and it cannot be
+    squeezed below `floor_bytes`. As it foretells, they take `slowdown` times as long as unsqueezed.
+    So far it has written `written_bytes` to its file. What is None is not known.
+    """
+
+    asked_bytes: int | None = None
+    reached_bytes: int | None = None
+    floor_bytes: int | None = None
+    whole_bytes: int | None = None
+    slowdown: float | None = None
+    written_bytes: int = 0
+
+    def flaw(self) -> str:
+        """Return an empty string, or what of it cannot be."""
+        sizes = (self.asked_bytes, self.reached_bytes, self.floor_bytes, self.whole_bytes)
+        if not all(0 <= (size or 0) < MAX_BYTES for size in (*sizes, self.written_bytes)):
+            return "what is squeezed is in bytes, from 0 upwards"
+        if self.slowdown is not None and not 1 <= self.slowdown < math.inf:
+            return "a slowdown is 1, which is none, or more"
         return ""
 
 
@@ -181,13 +207,15 @@ class Finish(Message, frozen=True):
 
 class Report(Message, frozen=True):
     """The events since the last report: `iterations` counts only those. Without a `curve` the last
-    one still holds. The `remaining_iterations` are of a loop that has `loop_iterations`."""
+    one still holds. The `remaining_iterations` are of a loop that has `loop_iterations`. Without
+    `squeezing` the session is not squeezed."""
 
     iterations: int
     demand: Demand
     remaining_iterations: int | None = None
     curve: Curve | None = None
     loop_iterations: int | None = None
+    squeezing: Squeezing | None = None
 
 
 class Keep(Message, frozen=True):

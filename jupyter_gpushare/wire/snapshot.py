@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..reasons import GONE, Reason, sentence, with_cause
-from .messages import Curve, Message
+from .messages import Curve, Message, Squeezing
 
 State: TypeAlias = Literal[
     "idle", "waiting", "running", "overdue", "paused", "paged_out", "throttled"
@@ -33,7 +33,8 @@ class SessionView(msgspec.Struct, frozen=True):
     of the device, waits included; None where that is not known. It waits for the
     `expected_wait_seconds` at most where `expected_wait_is_bound`, else for about that long. The
     `remaining_iterations` are of a loop that has `loop_iterations`. `iteration_seconds` are those
-    since its last boundary, while it is asked to yield at the next one; else None.
+    since its last boundary, while it is asked to yield at the next one; else None. `squeezing` is
+    what it has reported of that, or None.
     """
 
     id: str
@@ -69,6 +70,7 @@ class SessionView(msgspec.Struct, frozen=True):
     expected_wait_is_bound: bool = False
     loop_iterations: int | None = None
     iteration_seconds: float | None = None
+    squeezing: Squeezing | None = None
 
     @property
     def loop_done(self) -> int | None:

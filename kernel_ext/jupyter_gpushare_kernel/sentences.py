@@ -11,6 +11,7 @@ from typing import Any
 from jupyter_gpushare.client.session.memory import HeldBytes
 from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.format import duration, size
+from jupyter_gpushare.tools import overview
 from jupyter_gpushare.wire.snapshot import SessionView
 
 
@@ -84,10 +85,12 @@ def squeezed(session: Session) -> str:
     if wanted != "off" and (why_not := session.memory.why_not_squeezed):
         return f"Iterations are not squeezed: {why_not}."
     if isinstance(wanted, int):
-        what = f"Iterations are squeezed into {size(wanted)}"
+        what = f"Iterations are to be squeezed into {size(wanted)}"
     else:
         what = SQUEEZE[wanted]
-    return f"{what}; {session.memory.how_squeezed}."
+    found = overview.squeezed(session.memory.squeezing)
+    parts = [what, f"they are squeezed {found}" if found else "", session.memory.how_squeezed]
+    return "; ".join(filter(None, parts)) + "."
 
 
 def state(session: Session | None, view: SessionView | None) -> str:

@@ -49,6 +49,7 @@ export function session(changes: Partial<ISessionView> = {}): ISessionView {
     expected_wait_is_bound: false,
     loop_iterations: null,
     iteration_seconds: null,
+    squeezing: null,
     ...changes
   };
 }

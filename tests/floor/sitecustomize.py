@@ -11,8 +11,10 @@ FLOOR = 1  # bytes
 
 
 def force(module: Any) -> None:
-    """Change the class that squeezes: what wants `auto` gets the floor."""
+    """Change the class that squeezes: what wants `auto` gets the floor, also where that brings
+    little."""
     squeeze = module.Squeeze
+    squeeze.floor, squeeze.is_futile = 0, False
     original, want = squeeze.__init__, squeeze.want
 
     def begin(self: Any, *arguments: Any, **options: Any) -> None:

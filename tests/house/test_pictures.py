@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -17,7 +18,7 @@ from jupyter_gpushare.tables import MEMORY, STATES, as_html, as_text
 from jupyter_gpushare.tools import jobs_table, overview
 from jupyter_gpushare.tools.screen import Screen
 from jupyter_gpushare.wire import snapshot as s
-from jupyter_gpushare.wire.messages import Wait
+from jupyter_gpushare.wire.messages import Squeezing, Wait
 
 from ..snapshots import GIB, IDLE, snapshot_of
 from ..violations import ROOT, expect_none, named
@@ -54,6 +55,28 @@ def test_sizes_have_one_to_four_digits_in_sentences_and_refusals() -> None:
         assert str(refusal.value).endswith(parts)
     with pytest.raises(OverflowError, match=r"needs 1073741826 bytes .* has 1073741824 bytes"):
         Host([("d", GIB)]).open(0.0, "a", ["d"], SessionSpec("u", demand=Demand(GIB, 2)))
+
+
+def test_how_far_a_notebook_is_squeezed_is_a_column_where_one_is() -> None:
+    assert "Squeezed" not in text_of(snapshot_of(IDLE), 300)
+    known = Squeezing(10 << 20, 39 << 20, 38 << 20, 120 << 20, 1.304, 210 << 20)
+    said = {
+        known: "to 39.0 MiB of 120 MiB (asked 10.0 MiB, floor 38.0 MiB), about 30 % slower,"
+        " 210 MiB written",
+        replace(known, asked_bytes=None, slowdown=1.0): "to 39.0 MiB of 120 MiB (floor 38.0 MiB),"
+        " not slower, 210 MiB written",
+        Squeezing(asked_bytes=7): "to unknown (asked 7 B, floor unknown), slowdown unknown,"
+        " 0 B written",
+    }
+    for squeezing, words in said.items():
+        assert words in text_of(snapshot_of(replace(IDLE, squeezing=squeezing)), 300)
+
+
+def test_a_snapshot_of_a_broker_that_tells_less_is_read() -> None:
+    shown = snapshot_of(replace(IDLE, squeezing=Squeezing(asked_bytes=7)))
+    told = msgspec.to_builtins(shown)
+    del told["devices"][0]["sessions"][0]["squeezing"]
+    assert msgspec.convert(told, s.Snapshot) == snapshot_of(IDLE)
 
 
 def test_durations_are_written_as_people_say_them() -> None:

@@ -135,6 +135,7 @@ def session_view(
         remaining_seconds=remaining_seconds(state, record, now),
         loop_iterations=record.loop_iterations,
         iteration_seconds=state.in_iteration,
+        squeezing=record.squeezing,
     )
 
 

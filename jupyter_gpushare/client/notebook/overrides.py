@@ -28,15 +28,15 @@ def applied(session: Session, given: Mapping[str, Any]) -> Iterator[None]:
     live = {name: given[name] for name in LIVE if name in given}
     before = {name: getattr(session, name) for name in live}
     squeeze_before = session.squeeze
-    if live:
-        session.change(**live)
     if "squeeze" in given:
         session.squeeze_as(given["squeeze"])
     try:
+        if live:
+            session.change(**live)
         yield
     finally:
         if "squeeze" in given:
-            session.squeeze_as(squeeze_before)
+            session.squeeze_again(squeeze_before)
         if before:
             _set_back(session, before)
 

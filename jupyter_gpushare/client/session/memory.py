@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ...devices.cuda_context import context_bytes
 from ...devices.visible import has_begun
-from ...wire.messages import Curve, Demand
+from ...wire.messages import Curve, Demand, Squeezing
 
 if TYPE_CHECKING:
     import psutil
@@ -52,6 +52,14 @@ class Memory(Protocol):
     @property
     def how_squeezed(self) -> str:
         """One sentence for people about what squeezing has done."""
+
+    @property
+    def squeezing(self) -> Squeezing | None:
+        """How far iterations are squeezed; None: they are not."""
+
+    @property
+    def squeeze_floor(self) -> int:
+        """The bytes below which iterations cannot be squeezed; 0: that is not known."""
 
     def forget(self) -> None:
         """Make locks again in a forked child."""
@@ -135,6 +143,8 @@ class WholeProcess:
     how = "the whole process counts as model and data"
     why_not_squeezed = squeeze_progress = ""
     how_squeezed = "this begins once PyTorch trains on the device `host`"
+    squeezing: Squeezing | None = None
+    squeeze_floor = 0
     has_news = False
     seconds_to_move = 0.0
     is_torn = False

@@ -277,9 +277,15 @@ class Session:
 
     def squeeze_as(self, wanted: str | int) -> None:
         """Squeeze iterations from the next one on: `auto`, `off`, or the size that they may take.
-        Raises InvalidValue."""
-        self.squeeze = options.squeezing(wanted)
-        self.memory.want_squeeze(self.squeeze)
+        Raises InvalidValue, also for a size below the floor; then nothing changes."""
+        meant = options.squeezing(wanted)
+        options.check_floor(meant, self.memory.squeeze_floor)
+        self.squeeze_again(meant)
+
+    def squeeze_again(self, wanted: options.Wanted) -> None:
+        """Squeeze iterations as before, even if the size is known to be below the floor now."""
+        self.squeeze = wanted
+        self.memory.want_squeeze(wanted)
 
     def declare(self, remaining_iterations: int | None) -> None:
         """Tell the broker how many iterations are still to come; None if that is not known."""

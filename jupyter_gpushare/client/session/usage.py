@@ -130,7 +130,8 @@ class Usage:
         self._reported = self.iterations
         self._reported_at = now
         left, loop = self.progress() or (None, None)
-        return Report(done, self.demand(holding), left, self._new_curve(now), loop)
+        squeezing = self._owner.memory.squeezing
+        return Report(done, self.demand(holding), left, self._new_curve(now), loop, squeezing)
 
     def _new_curve(self, now: float) -> Curve | None:
         if now < self._curve_at + CURVE_SECONDS:

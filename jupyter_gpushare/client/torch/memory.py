@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ... import _core
-from ...wire.messages import Curve, Demand
+from ...wire.messages import Curve, Demand, Squeezing
 from . import unpublished
 from .demand.counters import ByteCounter, CountedStorages, CudaAllocator, counter_of, index_of
 from .demand.estimator import Estimator, Iteration
@@ -107,7 +107,8 @@ class TorchMemory:
             return
         self._inside = False
         self.is_torn = self._thread != get_ident()
-        was_squeezed = self.squeeze.is_active
+        target = self.squeeze.target
+        was_squeezed, was_held = self.squeeze.is_active, self.squeeze.is_held
         if was_squeezed:
             self.squeeze.end()
         if not self.estimator.first_is_over:
@@ -128,7 +129,8 @@ class TorchMemory:
         if self.estimator.add(iteration, did_fit):
             self.has_news = True
             is_recorded = self.squeeze.has_news
-            if self.squeeze.target == math.inf and not is_recorded:
+            is_left = self.squeeze.target == math.inf and not self.squeeze.is_futile
+            if is_left and not is_recorded:
                 self.squeeze.forget_options()
         elif not self.estimator.recent:
             self._first_peak = peak
@@ -138,11 +140,12 @@ class TorchMemory:
             self.squeeze.forget_options()
         if self.squeeze.has_news and self.estimator.recent:
             self.has_news, self.squeeze.has_news = True, False
-        is_held = self.squeeze.note(iteration.ephemeral)
-        if is_held and not was_squeezed:  # the next one needs less, if this one was too large
-            self.estimator.limit(self.squeeze.target)
-        if was_squeezed and self.squeeze.adapt(iteration.ephemeral):
+        is_held = self.squeeze.note(iteration.ephemeral, was_squeezed and not was_held)
+        if was_held and self.squeeze.adapt(iteration.ephemeral):
             self.has_news = True
+        # The next one needs less, if this one was too large.
+        if self.squeeze.target != target or (is_held and not was_held):
+            self.estimator.limit(self.squeeze.target)
 
     def demand(self) -> Demand:
         """Return the measured demand; until two iterations have ended, all memory is persistent."""
@@ -185,6 +188,14 @@ class TorchMemory:
     @property
     def how_squeezed(self) -> str:
         return self.squeeze.how
+
+    @property
+    def squeezing(self) -> Squeezing | None:
+        return self.squeeze.squeezing
+
+    @property
+    def squeeze_floor(self) -> int:
+        return self.squeeze.floor
 
     def held_by(self, variables: Mapping[str, Any]) -> list[HeldBytes]:
         """Return what variables of a notebook hold that its next iteration does without; nothing if

@@ -186,6 +186,7 @@ export interface ISessionView {
   expected_wait_is_bound: boolean;
   loop_iterations: number | null;
   iteration_seconds: number | null;
+  squeezing: ISqueezing | null;
 }
 
 export interface ISnapshot {
@@ -203,6 +204,15 @@ export interface ISnapshot {
   rulebook_error: string;
   names: Record<string, string>;
   causes: Record<string, string>;
+}
+
+export interface ISqueezing {
+  asked_bytes: number | null;
+  reached_bytes: number | null;
+  floor_bytes: number | null;
+  whole_bytes: number | null;
+  slowdown: number | null;
+  written_bytes: number;
 }
 
 export interface ITurnView {

@@ -9,6 +9,7 @@ import { gang, isOwn, Notebook, teaches } from '../state/notebook';
 import { atOnce, finish } from '../state/sentences';
 import { runs } from '../state/queue';
 import { IRestingView, ISessionView } from '../state/snapshot';
+import { squeezed } from '../state/squeezing';
 import { IViewModel } from './view_model';
 
 const GREATEST_WEIGHT = 1000;
@@ -88,6 +89,14 @@ function facts(
       : []),
     [title(labels(trans).persistent), size(session.persistent_bytes)],
     [title(labels(trans).ephemeral), size(session.ephemeral_bytes)],
+    ...(session.squeezing // an older broker does not say it
+      ? [
+          [trans.__('Squeezed'), squeezed(session.squeezing, trans)] as [
+            string,
+            string
+          ]
+        ]
+      : []),
     [
       trans.__('Iterations'),
       left === null || loop === null

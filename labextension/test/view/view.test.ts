@@ -137,6 +137,52 @@ describe('the queue', () => {
   });
 });
 
+describe('a notebook that is squeezed', () => {
+  const found = {
+    asked_bytes: 10 * 2 ** 20,
+    reached_bytes: 39 * 2 ** 20,
+    floor_bytes: 38 * 2 ** 20,
+    whole_bytes: 120 * 2 ** 20,
+    slowdown: 1.304,
+    written_bytes: 210 * 2 ** 20
+  };
+  const told = (squeezing: ISessionView['squeezing']) => {
+    show([session({ squeezing })]);
+    const at = texts('dt').indexOf('Squeezed');
+    return at < 0 ? undefined : texts('dd')[at];
+  };
+
+  it('has the figures in its details', () => {
+    show([session()]);
+    press('alice.ipynb');
+    expect(told(null)).toBeUndefined();
+    expect(told(found)).toBe(
+      'to 39.0 MiB of 120 MiB (asked 10.0 MiB, floor 38.0 MiB), about 30 % slower, 210 MiB written'
+    );
+    expect(told({ ...found, asked_bytes: null, slowdown: 1 })).toBe(
+      'to 39.0 MiB of 120 MiB (floor 38.0 MiB), not slower, 210 MiB written'
+    );
+  });
+
+  it('has unknown figures until they are known', () => {
+    show([session()]);
+    press('alice.ipynb');
+    const none = { reached_bytes: null, floor_bytes: null, whole_bytes: null };
+    expect(told({ ...found, ...none, slowdown: null, written_bytes: 0 })).toBe(
+      'to unknown (asked 10.0 MiB, floor unknown), slowdown unknown, 0 B written'
+    );
+  });
+
+  it('has none where the broker is older and does not say it', () => {
+    const { squeezing, ...older } = session();
+    expect(squeezing).toBeNull();
+    show([older as ISessionView]);
+    press('alice.ipynb');
+    expect(texts('dt')).toContain('Name');
+    expect(texts('dt')).not.toContain('Squeezed');
+  });
+});
+
 describe('the order', () => {
   const third = session({ ...waiting, id: 'c', name: 'a.ipynb', position: 3 });
   const second = session({ ...waiting, id: 'd', name: 'z.ipynb', position: 2 });

@@ -219,7 +219,7 @@ def test_another_notebook_can_be_paused_and_resumed_by_name(
 @pytest.mark.system
 def test_squeezing_is_chosen_and_told_and_set_back_after_one_cell(notebook: Any) -> None:
     notebook.run("%gpushare on --squeeze 2GiB")
-    assert "Iterations are squeezed into 2.0 GiB" in notebook.run("%gpushare squeeze").text
+    assert "Iterations are to be squeezed into 2.0 GiB" in notebook.run("%gpushare squeeze").text
     assert "squeezed into 512 MiB" in notebook.run("%gpushare squeeze 512 MiB").text
     assert "Iterations are not squeezed" in notebook.run("%gpushare squeeze OFF").text
     assert "as far as others" in notebook.run("%gpushare squeeze auto").text

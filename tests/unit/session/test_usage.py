@@ -14,7 +14,7 @@ from jupyter_gpushare.client import progress as remaining
 from jupyter_gpushare.client.process_groups import Membership
 from jupyter_gpushare.client.session.memory import WholeProcess
 from jupyter_gpushare.client.session.usage import CURVE_SECONDS, Usage
-from jupyter_gpushare.wire.messages import Curve
+from jupyter_gpushare.wire.messages import Curve, Squeezing
 
 RISES_AND_FALLS = Curve(0.1, 1 << 20, (20, 60, 100, 60, 20))
 
@@ -54,6 +54,13 @@ def test_a_curve_is_reported_when_it_is_known_and_again_when_it_has_changed(
         memory.shown = replace(RISES_AND_FALLS, **changes)
         usage.was_registered()
         assert reported(usage, 200) == memory.shown
+
+
+def test_each_report_says_how_far_iterations_are_squeezed(memory: Known, usage: Usage) -> None:
+    assert usage.report(0, True).squeezing is None
+    for squeezing in (Squeezing(asked_bytes=7), None):
+        memory.squeezing = squeezing
+        assert usage.report(1, True).squeezing == squeezing
 
 
 def test_small_changes_of_a_curve_are_not_reported(memory: Known, usage: Usage) -> None:

@@ -39,7 +39,7 @@ class Cache:
         self._let_go: deque[Reference] = deque()  # to entries that autograd has let go
         self.ended: deque[int] = deque()  # their ordinals in this iteration
         self._found: dict[int, Reference] = {}  # by the address of the storage
-        self._written: set[int] = set()
+        self._written: set[int] = set()  # what has left memory for the file, by ordinal
         self._written_before: set[int] = set()
         self._dropped_before = 0  # bytes, in total
         self._unused = 0  # iterations in a row that have used no recipe
@@ -358,7 +358,6 @@ class Cache:
         assert entry.filed.leaving is not None
         try:
             entry.filed.leaving.result()
-            self._written.add(entry.ordinal)
         except OSError as error:
             entry.filed.leave()
             self._call_off(error)

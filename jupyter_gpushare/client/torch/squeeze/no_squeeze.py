@@ -17,10 +17,11 @@ class NoSqueeze:
     """The version for iterations whose tensors are not counted one by one; `why_not` tells
     people."""
 
-    is_active = is_needed = has_news = False
+    is_active = is_held = is_needed = has_news = is_futile = False
     target = math.inf
     wanted: Wanted = "off"
-    granted = 0
+    granted = floor = 0
+    squeezing = None
     how = progress = ""
 
     def __init__(self, why_not: str) -> None:
@@ -53,7 +54,7 @@ class NoSqueeze:
     def is_outdated(self, ephemeral: int) -> bool:
         return False
 
-    def note(self, ephemeral: int) -> bool:
+    def note(self, ephemeral: int, was_recorded: bool) -> bool:
         return False
 
     def look_again(self) -> None: ...

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from ....format import size
-from ....wire.messages import SqueezeOption
+from ....wire.messages import SqueezeOption, Squeezing
 from ..backwards import Backwards
 from ..demand.estimator import WINDOW
 from ..lanes.pager import lies_in_memory
@@ -38,6 +38,7 @@ LATEST = 12  # iterations; a few may be of a kind that needs more than the other
 SHRUNK = 0.8  # of what the recorded iteration needed, below which one is recorded again
 RECORDS = 8  # iterations that are recorded at most, to find one of those that need most
 GROWTH = 1.01  # of the budget, after an iteration that has fit
+FUTILE = 0.9  # of what iterations need as they are: a floor above that, and moving brings nothing
 
 
 class Record(NamedTuple):
@@ -46,6 +47,7 @@ class Record(NamedTuple):
     tape: list[TapeStep]
     seconds: float
     ephemeral: int  # bytes that it needed
+    saved: int  # bytes, by autograd
 
 
 class Squeeze:
@@ -61,7 +63,7 @@ class Squeeze:
     ) -> None:
         self._directory = page_directory
         self._tell = tell
-        self._told: set[str] = set()
+        self._told: set[object] = set()
         self._budget = math.inf  # bytes of ephemeral memory
         self.wanted: Wanted = "auto"
         self.granted = 0  # bytes; 0: the broker leaves the iterations as they are
@@ -72,6 +74,7 @@ class Squeeze:
         self.cache = Cache(self.tier, self.profile, self._fail)
         self._hooks = Hooks(self.cache, self.profile, self._gradients)
         self.is_active = False  # in the iteration that is open
+        self.is_held = False  # at the target: it is not recorded
         self.has_news = False  # options have been learned
         self.is_needed = False  # there is something to squeeze, or to learn
         self._watches = False  # what PyTorch's own functions do
@@ -91,6 +94,10 @@ class Squeeze:
         self._trouble: str | None = None  # why the slower tier is of no use; None: not known yet
         # bytes of each of the latest iterations that has needed more than the target; 0: it has not
         self._misses: deque[int] = deque(maxlen=LATEST)
+        self._saved = 0  # bytes, by autograd in the recorded iteration
+        self._saves: deque[int] = deque(maxlen=WINDOW)  # the same, of the latest ones at the floor
+        self._was_missed = False  # the size that the user wants, too often
+        self._reached: deque[int] = deque(maxlen=LATEST)  # bytes, of iterations under this target
         self._distance = Distance()
         self._moved = 0  # bytes, when the last iteration under the target ended
         self._least = 0  # bytes below which no iteration can be squeezed, as was seen
@@ -102,8 +109,23 @@ class Squeeze:
         """The bytes at which the ephemeral memory of an iteration is held; infinity: it is left as
         it is."""
         if isinstance(self.wanted, int):
-            return self.wanted
+            return math.inf if self.is_futile else max(self.wanted, self.floor)
         return self.granted if self.wanted == "auto" and self.granted else math.inf
+
+    @property
+    def floor(self) -> int:
+        """The bytes below which iterations cannot be squeezed; 0: that is not known."""
+        if not self._is_learned:
+            return 0
+        least = self._options[-1].bytes if self._options else self._learned
+        return min(max(least, self._least), self._learned)
+
+    @property
+    def is_futile(self) -> bool:
+        """Whether nothing is moved for the size that the user wants, since iterations would need
+        hardly less."""
+        is_missed = isinstance(self.wanted, int) and self.wanted < self._learned
+        return is_missed and self.floor > FUTILE * self._learned
 
     def want(self, wanted: Wanted) -> None:
         """Set what the user wants, from the next iteration on."""
@@ -116,12 +138,26 @@ class Squeeze:
 
     def _change(self, wanted: Wanted, granted: int) -> None:
         before = self.target
+        self._was_missed = self._was_missed and wanted == self.wanted
         self.wanted, self.granted = wanted, granted
         if self.target != before:
-            self._budget = SPARE * self.target
-            self._has_failed, self._moved = False, self._moved_so_far()
-            self._distance.forget()
+            self._has_failed = False
+        self._aim_anew(before)
         self._note_need()
+
+    def _aim_anew(self, before: float) -> None:
+        """Begin to hold iterations at the target, if it is not the one `before`. The user hears of
+        it if the wanted size cannot be held."""
+        if self.target != before:
+            self._budget = SPARE * self.target
+            self._moved = self._moved_so_far()
+            self._distance.forget()
+            self._reached.clear()
+        if isinstance(self.wanted, int) and self.target > self.wanted:
+            template = MOVES_NOTHING if self.is_futile else BELOW_FLOOR
+            figures = {"asked": self.wanted, "floor": self.floor, "whole": self._learned}
+            sentence = template.format(**{name: size(count) for name, count in figures.items()})
+            self._say(sentence, once=(template, self.wanted))
 
     def lack_room(self, lacks: bool) -> None:
         """Note whether iterations need more memory than there is, from the next one on. Until they
@@ -136,7 +172,11 @@ class Squeeze:
         return self._learns() and self.target == math.inf and not self._why_not()
 
     def _learns(self) -> bool:
-        return self.wanted == "auto" and self._lacks_room and not self._is_learned
+        is_due = self._lacks_room if self.wanted == "auto" else self._misses_size()
+        return is_due and not self._is_learned
+
+    def _misses_size(self) -> bool:
+        return self._was_missed and not self._has_failed
 
     def _squeezes(self) -> bool:
         """Whether iterations are held at the target."""
@@ -169,9 +209,10 @@ class Squeeze:
 
     def begin(self, may_learn: bool) -> None:
         """Begin an iteration. If it `may_learn`, it is recorded where that is missing."""
-        is_squeezed = self._squeezes()
         learns = may_learn and self._learns()
+        is_squeezed = self._squeezes() and not (learns and self.wanted != "auto")
         self.is_active = (is_squeezed or learns) and not self._why_not()
+        self.is_held = self.is_active and is_squeezed
         if is_squeezed and not self.is_active:
             self._say(f"nothing is squeezed: {self._why_not()}")
         if self.is_active:
@@ -194,7 +235,7 @@ class Squeeze:
                 self._gradients.end()
             self._tape, self.profile.tape = self.profile.tape, None
             self._seconds = time.monotonic() - self._began
-            self.is_active = False
+            self.is_active = self.is_held = False
             self._release()
 
     def abandon(self) -> None:
@@ -211,22 +252,28 @@ class Squeeze:
     def learn(self, ephemeral: int, needed: int) -> None:
         """Learn the options if the iteration that has just ended was recorded. It needed
         `ephemeral` bytes; where others needed far more, one of these is waited for, since a
-        notebook can be squeezed no further than the largest of its iterations."""
+        notebook can be squeezed no further than the largest of its iterations. Under a size one is
+        waited for in which autograd has saved anything."""
         tape, self._tape = self._tape, None
-        if tape is None:
+        if tape is None or not (tape or self.wanted == "auto"):
             return
         if self._best is None or ephemeral > self._best.ephemeral:
-            self._best = Record(tape, self._seconds, ephemeral)
+            saved = sum(self.profile.kinds.open.sizes)
+            self._best = Record(tape, self._seconds, ephemeral, saved)
         self._recorded += 1
         tells_all = self._best.ephemeral >= SHRUNK * needed and not self._is_partial
         if tells_all or self._recorded == RECORDS:
             self._learn_from(self._best, needed)
 
     def _learn_from(self, record: Record, needed: int) -> None:
+        before = self.target
         self._options = _options_of(record, needed, self.tier.pace)
         self._is_learned = self.has_news = True
-        self._learned, self._latest = max(record.ephemeral, needed), []
-        self._best, self._recorded = None, 0
+        is_like_others = record.ephemeral >= SHRUNK * needed
+        self._learned, self._latest = record.ephemeral if is_like_others else needed, []
+        self._saved, self._best, self._recorded = record.saved, None, 0
+        self._saves.clear()
+        self._aim_anew(before)
         self._note_need()
 
     def is_outdated(self, ephemeral: int) -> bool:
@@ -246,9 +293,11 @@ class Squeeze:
     def forget_options(self) -> None:
         """Learn again how far iterations can be squeezed, as soon as that is needed: they have
         changed."""
+        before = self.target
         self._is_learned, self._least = False, 0
         if self._options and not self._lacks_room:
             self._options, self.has_news = (), True
+        self._aim_anew(before)
         self._note_need()
 
     def options(self, ephemeral: int) -> tuple[SqueezeOption, ...]:
@@ -262,30 +311,49 @@ class Squeeze:
                 options.append(SqueezeOption(size, option.slowdown))
         return tuple(options) if len(options) > 1 else ()
 
-    def note(self, ephemeral: int) -> bool:
+    def note(self, ephemeral: int, was_recorded: bool) -> bool:
         """Note how many bytes the last iteration has needed, holes included. Return whether the
         next one is held at the target: only if they come near it."""
+        if not was_recorded:
+            self._reached.append(ephemeral)
         if self.target == math.inf:
             return False
         before, self._moved = self._moved, self._moved_so_far()
         self._distance.note(ephemeral, has_moved=self._moved != before)
+        if self.target != self.wanted != "auto" and self._have_shrunk():
+            self.forget_options()  # the floor is that of larger ones
         self._note_need()
         return self._squeezes() and not self._why_not()
 
+    def _have_shrunk(self) -> bool:
+        """Note what autograd has saved in the last iteration. Return whether it was far less in all
+        the latest ones than in the recorded one."""
+        self._saves.append(sum(self.profile.kinds.open.sizes))
+        return len(self._saves) == WINDOW and max(self._saves) < SHRUNK * self._saved
+
     def adapt(self, ephemeral: int) -> bool:
-        """Take into account how many bytes the last iteration has needed, which was squeezed or
-        recorded. Return whether the options are others now."""
+        """Take into account how many bytes the last iteration has needed, which was held at the
+        target. Return whether the options, or the target, are others now. A size that the user
+        wants is missed only by iterations of which something can move; then one is recorded."""
         target = self.target
         excess = ephemeral - target
-        self._misses.append(ephemeral if excess > 0 else 0)
+        counts = self.wanted == "auto" or bool(self.profile.kinds.open.sizes)
+        self._misses.append(ephemeral if excess > 0 and counts else 0)
         if excess <= 0:
             self._budget = min(GROWTH * self._budget, SPARE * target)
             return False
         self._budget = max(LEAST_BUDGET * target, self._budget - excess)
         if sum(missed > 0 for missed in self._misses) < MISSES:
             return False
-        self._least = max(self._misses)
+        missed = max(self._misses)
         self._misses.clear()
+        if self.wanted != "auto" and not self._is_learned:
+            self._was_missed = True
+            self._note_need()
+            return False
+        self._least = missed
+        self._aim_anew(target)
+        self._note_need()
         return True
 
     def forward_begins(self, module: torch.nn.Module) -> None:
@@ -320,7 +388,34 @@ class Squeeze:
         squeezed, where that is being learned."""
         if not self._learns() or self.why_not:
             return ""
-        return RECORDED.format(self._recorded, RECORDS) if self._recorded else AHEAD
+        if self._recorded:
+            return RECORDED.format(self._recorded, RECORDS)
+        return AHEAD if self.wanted == "auto" else MISSED
+
+    @property
+    def squeezing(self) -> Squeezing | None:
+        """What is asked for and reached; None where iterations are left as they are anyway."""
+        if self.target == math.inf and not self.is_futile:
+            return None
+        return Squeezing(
+            asked_bytes=self.wanted if isinstance(self.wanted, int) else None,
+            reached_bytes=max(tuple(self._reached), default=None),
+            floor_bytes=self.floor or None,
+            whole_bytes=self._learned if self._is_learned else None,
+            slowdown=self._slowdown(),
+            written_bytes=self.tier.written,
+        )
+
+    def _slowdown(self) -> float | None:
+        """Return the one that was foretold for the target; None if it is not known."""
+        if not self._squeezes():
+            return 1.0
+        if not self._is_learned:
+            return None
+        if self.target >= self._learned:
+            return 1.0
+        held = (option.slowdown for option in self._options if option.bytes <= self.target)
+        return next(held, None)
 
     @property
     def how(self) -> str:
@@ -359,10 +454,10 @@ class Squeeze:
         self._note_need()
         self._tell(sentence)
 
-    def _say(self, sentence: str) -> None:
-        """Tell the user a sentence once."""
-        if sentence not in self._told:
-            self._told.add(sentence)
+    def _say(self, sentence: str, once: object = None) -> None:
+        """Tell the user a sentence once, or the first of all those with the same `once`."""
+        if (key := once or sentence) not in self._told:
+            self._told.add(key)
             self._tell(sentence)
 
     # --- forks -------------------------------------------------------------------------------
@@ -394,6 +489,17 @@ UNKNOWN = "how far iterations can be squeezed is learned once they do not fit"
 AHEAD = (
     "iterations need more memory than there is: how far they can be squeezed is learned in one of"
     " the next"
+)
+MISSED = (
+    "iterations need more than the size: how far they can be squeezed is learned in one of the next"
+)
+BELOW_FLOOR = (
+    "iterations are squeezed to {floor}, not to {asked}: one operation of this training needs as"
+    " much"
+)
+MOVES_NOTHING = (
+    "nothing is moved for the size of {asked}: iterations take {whole}, and cannot be squeezed"
+    " below {floor}"
 )
 RECORDED = (
     "how far iterations can be squeezed is being learned: {} of at most {} are recorded, to have"

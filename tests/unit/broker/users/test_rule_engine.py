@@ -886,6 +886,46 @@ def test_an_impossible_curve_is_refused_in_a_sentence(
     assert broker.snapshot().devices[0].sessions[0].curve == CURVE
 
 
+SQUEEZED = m.Squeezing(10, 39, 38, 120, 1.3, 210)
+
+
+def test_how_far_a_notebook_is_squeezed_is_shown_as_it_is_told(broker: Broker) -> None:
+    ann = broker.client("ann").opens("a")
+
+    def shown() -> m.Squeezing | None:
+        return broker.snapshot().devices[0].sessions[0].squeezing
+
+    assert shown() is None
+    for told in (SQUEEZED, m.Squeezing(asked_bytes=10), None):
+        ann.says(m.Report(1, m.Demand(), squeezing=told))
+        assert shown() == told
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        *(
+            ({name: count}, "what is squeezed is in bytes, from 0 upwards")
+            for name in ("asked_bytes", "reached_bytes", "floor_bytes", "whole_bytes")
+            for count in (-1, 1 << 62)
+        ),
+        ({"written_bytes": -1}, "what is squeezed is in bytes, from 0 upwards"),
+        *(
+            ({"slowdown": slowdown}, "a slowdown is 1, which is none, or more")
+            for slowdown in (0.9, math.nan, math.inf)
+        ),
+    ],
+)
+def test_impossible_figures_of_squeezing_are_refused_in_a_sentence(
+    broker: Broker, changes: dict[str, Any], why: str
+) -> None:
+    ann = broker.client("ann").opens("a")
+    ann.says(m.Report(1, m.Demand(), squeezing=SQUEEZED))
+    told = replace(SQUEEZED, **changes)
+    assert ann.says(m.Report(1, m.Demand(), squeezing=told)).refused().message == why
+    assert broker.snapshot().devices[0].sessions[0].squeezing == SQUEEZED
+
+
 def test_only_notebooks_whose_group_or_domain_changes_have_to_open_again(rules: Path) -> None:
     broker = Broker(rules)
     ann, bob, cid = (Client(broker, user).opens(user) for user in ("ann", "bob", "cid"))

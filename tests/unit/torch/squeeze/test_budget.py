@@ -168,7 +168,7 @@ def test_recipes_are_noted_only_as_long_as_they_may_be_of_use(
     model, (x, y) = network("mlp")
     told = recorded(model)
     with squeezed.to(size, pace):  # transfers of less than LEAST_TIMED do not change the pace
-        train(model, (x[:512], y[:512]), 2 * TRIED + 2)
+        train(model, (x[:512], y[:512]), 6 * TRIED)
     assert told[0]
     assert told[-TRIED:] == [False] * TRIED
     assert squeezed.squeeze.cache.dropped == 0

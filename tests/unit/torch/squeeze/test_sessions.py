@@ -18,6 +18,7 @@ import torch
 from jupyter_gpushare.client.notebook import sharing
 from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.errors import InvalidValue
+from jupyter_gpushare.format import size
 from jupyter_gpushare.settings import Settings, as_environment
 
 from ....conftest import end_broker
@@ -107,6 +108,31 @@ def test_a_session_squeezes_to_a_size(settings: Settings) -> None:
         assert demand.options == ()
         assert min(one.ephemeral for one in session.memory.estimator.recent) <= 16 * MIB
         session.squeeze_as("off")
+        assert is_same(run(program), stock)
+
+
+@pytest.mark.unsqueezed("which sizes are refused")
+def test_a_size_below_a_known_floor_is_refused_and_set_back_all_the_same(
+    settings: Settings,
+) -> None:
+    stock = run(program)
+    with shared(settings, squeeze="1 MiB") as session:
+        assert is_same(run(program), stock)
+        floor = session.memory.squeeze_floor
+        assert floor > MIB
+        refusal = f"squeeze is 2.0 MiB, and iterations cannot be below {size(floor)}, which one"
+        with pytest.raises(InvalidValue, match=refusal):
+            session.squeeze_as("2 MiB")
+        with pytest.raises(InvalidValue, match=refusal), sharing.session(squeeze="2 MiB", weight=2):
+            pytest.fail("the block has begun")
+        assert (session.squeeze, session.weight) == (MIB, 1)
+        session.squeeze_as(size(floor))
+        with sharing.session(squeeze="off"):
+            assert session.squeeze == "off"
+        session.squeeze_again(MIB)
+        with sharing.session(squeeze="off"):
+            pass
+        assert session.squeeze == MIB
         assert is_same(run(program), stock)
 
 
