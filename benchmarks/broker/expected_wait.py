@@ -8,7 +8,9 @@ first; in `surprises` a short iteration is a long one now and then. They are one
 or three users' of two groups with weights. Each one that has waited for half a second is asked
 about twice a second, as a waiting cell is told.
 
-An error is |expected - real| / real of each such moment. So is that of a finish time, of moments
+An error is |expected - real| / real of each such moment. A shown wait is *too long* if it is a
+second or more, more than OVER times the real one, and not a bound; a bound is *broken* if the real
+wait is longer by more than a second. So is that of a finish time, of moments
 that are at least five seconds before the end of a cell: others come and go meanwhile.
 """
 
@@ -57,6 +59,9 @@ LOOK_SECONDS = 0.5
 REPORT_SECONDS = 0.5
 LONG_SECONDS = 5.0
 SURPRISE_SECONDS = 15.0
+SHOWN_SECONDS = 1.0  # a shorter expected wait reads `next`
+OVER = 1.5
+MOST_OF_ALL, MOST_OF_PART = 0.02, 0.1  # of the waits that are shown
 DEVICE = Device("cuda:0", 16 << 30, "a GPU")
 MEASURED = Demand(100 << 20, 200 << 20, measured=True)
 KINDS = ("known", "unknown", "debts", "surprises")
@@ -123,13 +128,33 @@ class Heard(Peer):
         pass
 
 
+class Estimate(NamedTuple):
+    """How much longer a wait was to take, as told at that time."""
+
+    time: float
+    seconds: float | None
+    is_bound: bool
+
+
+class Told(NamedTuple):
+    """The seconds that a wait was to take from a moment on, and those that it took."""
+
+    seconds: float
+    is_bound: bool
+    real: float
+
+
 @dataclass
 class Wait:
-    """One wait, with its estimates: when each was made, and how much longer it said the wait would
-    take."""
+    """One wait, with its estimates."""
 
     granted: float | None = None
-    said: list[tuple[float, float | None]] = field(default_factory=list)
+    said: list[Estimate] = field(default_factory=list)
+
+    def told(self) -> Iterator[Told]:
+        for time, seconds, is_bound in self.said:
+            if self.granted is not None and seconds is not None and self.granted > time:
+                yield Told(seconds, is_bound, self.granted - time)
 
 
 @dataclass
@@ -271,13 +296,10 @@ class Scene:
                 event()
         return self
 
-    def errors(self) -> Iterator[float]:
-        """The errors of all estimates of each finished wait."""
-        for wait in itertools.chain.from_iterable(notebook.waits for notebook in self.notebooks):
-            end = wait.granted
-            for time, expected in wait.said:
-                if end is not None and expected is not None and end > time:
-                    yield abs(expected - (end - time)) / (end - time)
+    def told(self) -> Iterator[Told]:
+        for notebook in self.notebooks:
+            for wait in notebook.waits:
+                yield from wait.told()
 
     def cells(self) -> Iterator[Cell]:
         for notebook in self.notebooks:
@@ -288,14 +310,15 @@ class Scene:
         for view in self.service.snapshot(self.now).devices[0].sessions:
             if view.waiting_seconds is not None and view.waiting_seconds >= LOOK_SECONDS:
                 said = of_name[view.name].waits[-1].said
-                said.append((self.now, view.expected_wait_seconds))
+                is_bound = view.expected_wait_is_bound
+                said.append(Estimate(self.now, view.expected_wait_seconds, is_bound))
             if view.busy and view.remaining_iterations:
                 cell = of_name[view.name].cells[-1]
                 cell.said.append((self.now, view.remaining_seconds))
         self.at(self.now + LOOK_SECONDS, self.look)
 
 
-def figures_of(name: str, scenes: list[Scene]) -> Iterator[Figure]:
+def figures_of(name: str, scenes: list[Scene], is_part: bool = False) -> Iterator[Figure]:
     """Moments of waits that were long enough to be told, and ended."""
     told = [
         wait
@@ -304,15 +327,34 @@ def figures_of(name: str, scenes: list[Scene]) -> Iterator[Figure]:
         for wait in notebook.waits
         if wait.said and wait.granted is not None
     ]
-    answers = [[expected is not None for _, expected in wait.said] for wait in told]
+    answers = [[one.seconds is not None for one in wait.said] for wait in told]
     yield Figure(f"{name}: waits", len(told))
     if told:
         yield Figure(f"{name}: part with an estimate", statistics.mean(map(any, answers)))
         moments = itertools.chain.from_iterable(answers)
         yield Figure(f"{name}: part of moments with one", statistics.mean(moments))
-    if errors := [error for scene in scenes for error in scene.errors()]:
-        yield Figure(f"{name}: median error", statistics.median(errors), target=0.25)
+    yield from figures_of_estimates(
+        name, [one for scene in scenes for one in scene.told()], is_part
+    )
     yield from figures_of_cells(name, [cell for scene in scenes for cell in scene.cells()])
+
+
+def figures_of_estimates(name: str, told: list[Told], is_part: bool) -> Iterator[Figure]:
+    """A bound says less than an estimate, so it counts for no error. `is_part`: of one kind of
+    scene under one policy, for which less is promised than for all."""
+    shown = [one for one in told if one.seconds >= SHOWN_SECONDS]
+    most = MOST_OF_PART if is_part else MOST_OF_ALL
+    if estimates := [one for one in shown if not one.is_bound]:
+        error = statistics.median(abs(one.seconds - one.real) / one.real for one in estimates)
+        yield Figure(f"{name}: median error", error, target=0.25)
+    if shown:
+        long = [not one.is_bound and one.seconds > OVER * one.real for one in shown]
+        part = statistics.mean(long)
+        yield Figure(f"{name}: part of shown waits that are too long", part, target=most)
+    if bounds := [one for one in shown if one.is_bound]:
+        broken = [one.real > one.seconds + SHOWN_SECONDS for one in bounds]
+        part = statistics.mean(broken)
+        yield Figure(f"{name}: part of bounds that are broken", part, target=most)
 
 
 def figures_of_cells(name: str, cells: list[Cell]) -> Iterator[Figure]:
@@ -335,7 +377,8 @@ def main() -> int:
     for of in (attrgetter("users.title"), attrgetter("policy", "kind")):
         for name in dict.fromkeys(map(of, scenes)):
             title = name if isinstance(name, str) else ", ".join(name)
-            figures += figures_of(title, [scene for scene in scenes if of(scene) == name])
+            those = [scene for scene in scenes if of(scene) == name]
+            figures += figures_of(title, those, is_part=not isinstance(name, str))
     return publish("expected_wait", figures)
 
 
