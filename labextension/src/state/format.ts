@@ -219,7 +219,7 @@ export function idleFor(notebook: Notebook, trans: ITranslate): string {
   return idle_step in steps ? `${time}; ${steps[idle_step]}` : time;
 }
 
-/** For notebooks whose state changes faster than a person reads. */
+/** The sign of notebooks whose state changes faster than a person reads. */
 export const QUICK_SIGN = '⇄';
 
 /**
@@ -383,7 +383,10 @@ function wait(
   return expected_wait_is_bound ? words.bound(time) : words.about(time);
 }
 
-/** When it has done what it has declared: `in about 6 min at its present share`. */
+/**
+ * The time until it has done what it declared: `in about 6 min at its present
+ * share`.
+ */
 export function finish(
   { remaining_seconds }: ISessionView,
   trans: ITranslate
@@ -447,8 +450,8 @@ export function summary(state: State, trans: ITranslate): string {
 
 /**
  * A notebook's devices and state in a few words, after a sign that needs no
- * colour: `▶ cuda:0: running`. Null is a notebook that does not share; undefined
- * is one of which that is not known yet.
+ * colour: `▶ cuda:0: running`. Null is a notebook that does not share; for an
+ * undefined one that is not known yet.
  */
 export function inThreeWords(
   state: State,
@@ -497,7 +500,9 @@ function markAndWords(
   ];
 }
 
-/** For how long it has been running; null unless it is known to be long. */
+/**
+ * How long it has been running, in words; null unless it is known to be long.
+ */
 function runningLong(
   devices: IDeviceView[],
   notebook: Notebook,
