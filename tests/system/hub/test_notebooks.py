@@ -79,7 +79,7 @@ def test_the_token_of_a_server_has_the_permissions_of_its_user(
 
 @pytest.mark.system
 def test_a_kernel_cannot_touch_the_notebook_of_another(hub: Any, shared: Any) -> None:
-    """It cannot take its session by opening it anew either."""
+    """It cannot take its session by opening it again either."""
     ada = hub.sessions()["ada"]["id"]
     touch = (
         "from jupyter_gpushare.wire.client import Client\n"

@@ -254,7 +254,7 @@ def scribbler(
 
 @pytest.fixture
 def ours(scribbler: Scribbler, notebook: Callable[..., Notebook]) -> Notebook:
-    """A notebook whose demand is known and whose turn is over at each boundary."""
+    """A notebook whose demand is known and whose turn ends at each boundary."""
     ours = notebook("ours")
     ours.run(LARGE + MODEL + CHANGE_OVER)
     ours.run(BODIES["zero_grad_first"])

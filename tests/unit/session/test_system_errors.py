@@ -90,7 +90,7 @@ def test_the_keeper_restores_the_connection_while_a_cell_computes(
     session.enter()
     with no_descriptors() if trouble == "descriptors" else no_log(settings):
         os.kill(broker_pid, signal.SIGKILL)
-        threading.Event().wait(1.0)  # the keeper tries in vain
+        threading.Event().wait(1.0)  # the keeper tries without success
         for _ in range(3):
             session.boundary()
         assert "gpushare-keeper" in {thread.name for thread in threading.enumerate()}

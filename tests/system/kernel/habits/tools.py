@@ -34,7 +34,7 @@ def losses_of(done):
     assert len(found) == 15
     return found
 """.replace("TRAINING", TRAINING)
-# A script that shares as the process that started it does; without sharing it trains all the same.
+# A script that shares as the process that started it does; without sharing it still trains.
 SCRIPT = f"""
 import contextlib, os, jupyter_gpushare as gpushare
 seed, shares = 5, "HABIT_SHARES" in os.environ
@@ -56,8 +56,8 @@ def in_a_child(compute):
     os.close(reading)
 """
 
-# As notebook_launcher of accelerate does, in a cell that has trained and has an output alive. What
-# it runs is in a module, which a process that is started anew can import.
+# Launches as notebook_launcher of accelerate does, in a cell that has trained and has an output
+# alive. The function that it runs is in a module, which a new process can import.
 LAUNCHER = """
 import os, pathlib, sys, tempfile
 folder = tempfile.mkdtemp()

@@ -1,5 +1,5 @@
-"""Two sessions use one lane at once: what each of them is told, in which order, and what becomes of
-the ledger when one of them is killed or lost."""
+"""Two sessions use one lane at once: their messages in order, and the ledger after one of them is
+killed or lost."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ class Notebook(LaneUser):
 
 @pytest.fixture
 def pair(notebook: Callable[..., Notebook]) -> tuple[Notebook, Notebook]:
-    """Two that use one lane at once; the first was in its turn when the second one came."""
+    """Two sessions that use one lane at once; the first was in its turn when the second one
+    came."""
     first, second = notebook("first"), notebook("second")
     first.says(m.Request(1))
     second.says(m.Request(1))

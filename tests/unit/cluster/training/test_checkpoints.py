@@ -1,5 +1,4 @@
-"""A job with `gpushare.checkpoint` that is stopped comes to what it comes to without a stop, bit by
-bit."""
+"""A stopped job with `gpushare.checkpoint` has the same result as without a stop, bit by bit."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ COUNT = 6 * 12  # iterations of a training
 def test_it_yields_to_others_and_goes_on_in_the_middle_of_an_epoch(
     trains: Site, tmp_path: Path, workers: int, stops: tuple[int, ...], asks: Asks
 ) -> None:
-    """In the first of its two loops, and in the second."""
+    """It stops in the first of its two loops, and in the second."""
     result = trains.trained("long", "train.py", workers, gpus=1, stops=stops, asks=asks)
     assert (trains.job("long").keeps, trains.job("long").skew) == (True, 0.69)
     assert trains.is_whole("long", COUNT)
@@ -294,7 +293,7 @@ def usual(stop: str = "", second: int = 1) -> list[str]:
 def check_that_it_goes_on(
     in_job: Callable[..., Path], run: Callable[..., object], *stop: object
 ) -> None:
-    """Stopped as it is told to, and resumed, it comes to the same as without a stop."""
+    """Stopped and resumed, it has the same result as without a stop."""
     expected = run()
     in_job()
     with pytest.raises((SystemExit, Stopped)):
@@ -308,7 +307,7 @@ def check_that_it_goes_on(
 def test_a_usual_loop_over_epochs_goes_on_bit_by_bit(
     in_job: Callable[..., Path], stop: str, epoch: int
 ) -> None:
-    """What stands between its loops runs again, and changes nothing that was saved after it."""
+    """Code between its loops runs again, and changes nothing that was saved after it."""
     check_that_it_goes_on(in_job, usual, stop, epoch)
 
 
@@ -443,7 +442,7 @@ def test_a_job_with_a_damaged_checkpoint_says_so_and_goes_on_from_the_one_before
 
 
 def test_a_checkpoint_runs_nothing_that_is_in_it(in_job: Callable[..., Path], job: Path) -> None:
-    """A digest that fits shows that it was written whole, and not by whom."""
+    """A matching digest shows that it was written whole, but not by which process."""
     newest = saved(in_job)
     ran = job / "ran"
 
