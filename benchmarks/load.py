@@ -325,8 +325,8 @@ def page(found: Sequence[Minute], about: dict[str, object]) -> str:
     steady = found[int(WARM_UP * len(found)) :]
     rows = [_row(name, [getattr(one, name) for one in steady]) for name in TOLD]
     paragraphs = [
-        f"""What half an hour of a busy host does to its broker. `make load` wrote this from its
-        last run: {len(found)} minutes with {SESSIONS} notebooks, of which {ACTIVE} wanted the turn
+        f"""The load of half an hour on the broker of a busy host. `make load` wrote this from its
+        last run: {len(found)} minutes with {SESSIONS} notebooks. {ACTIVE} of them wanted the turn
         all the time and had it for {1000 * QUANTUM_SECONDS:g} ms each, {SUBSCRIBERS} panels that
         watched, and {COMERS_PER_MINUTE:,} notebooks a minute that came and went, half of them
         without a word. All were real connections to a real broker, on the device `host`, on

@@ -85,8 +85,8 @@ MEASURES: Measures = {
 
 
 def part(name: str) -> Any:
-    """Return that module of the benchmarks on the path, which are those of either tree. Before they
-    had rooms, "turns.handover" was "handover"."""
+    """Return that module of the benchmarks on the path, which belong to one of the two trees.
+    Before they had rooms, "turns.handover" was "handover"."""
     for module in (name, name.rpartition(".")[2]):
         if Path(sys.path[0], *module.split(".")).with_suffix(".py").exists():
             return importlib.import_module(module)

@@ -683,7 +683,7 @@ class Lane:
     def co_lane_usage() -> CoLaneUsage: ...
     @staticmethod
     def curve() -> LaneCurve:
-        """What a usual iteration has in the lane against its time."""
+        """Memory of a usual iteration in the lane over its time."""
     @staticmethod
     def detach() -> str:
         """Give the memory up, between iterations and with nothing alive in the lane. What was

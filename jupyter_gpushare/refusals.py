@@ -31,7 +31,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _stem(name: str) -> str:
-    """Without the ending that makes all names of notebooks alike."""
+    """Return the name without the ending that makes all names of notebooks alike."""
     return name.lower().removesuffix(".ipynb")
 
 

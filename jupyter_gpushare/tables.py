@@ -62,10 +62,10 @@ _CELL = "padding:.15em .5em .15em 0;white-space:normal;border:0;vertical-align:t
 class Column(NamedTuple):
     """How one column is titled, filled from a row's subject, aligned and made narrower.
 
-    `cut`: longest text in characters; such a column shrinks in a narrow terminal. Where that is
-    not enough, the columns with the highest `spare` are left out. `least`: its width before its
-    longest text is known; such a column is there even if it is empty. `below`: on a page it has a
-    line of its own below the others of its row.
+    `cut`: longest text in characters; such a column shrinks in a narrow terminal. If that is not
+    enough, the columns with the highest `spare` are left out. `least`: its width before its longest
+    text is known; such a column is there even if it is empty. `below`: on a page it has a line of
+    its own below the others of its row.
     """
 
     title: str
@@ -179,7 +179,7 @@ def as_text(tables: Iterable[Table], width: int = TEXT_WIDTH) -> str:
     from rich.console import Console
 
     text = io.StringIO()
-    # In a notebook rich would by itself display printed text, instead of writing it to the file.
+    # By default rich displays printed text in a notebook instead of writing it to the file.
     console = Console(file=text, width=width, color_system=None, force_jupyter=False)
     for table in filter(is_filled, tables):
         console.print(table)

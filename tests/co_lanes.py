@@ -1,4 +1,4 @@
-"""What two processes have of one lane, for tests: their ledger is read all the time."""
+"""Follows the parts of one lane that two processes have, by reading their ledger all the time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Watch:
     """Reads the ledger of a lane all the time, in a thread."""
 
     def __init__(self, pids: list[int], width: int) -> None:
-        """`pids` are those of both processes. Each has the ledgers of former lanes no more."""
+        """`pids` are those of both processes. Neither has ledgers of former lanes any more."""
         self._ledger = -1
         until(lambda: self._has_opened(*map(ledgers, pids)))
         self._chunks = width // CHUNK

@@ -51,8 +51,8 @@ Sessions = Callable[[], dict[str, SessionView]]
 # Searches draw the same examples in each run; `--hypothesis-profile=faults` draws others.
 hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None)
 hypothesis.settings.register_profile("faults", derandomize=False, deadline=None, max_examples=2000)
-# That a bug is found is enough, however long the way to it; the search ends with it. The rare ones
-# take more than a thousand examples, of which test_turns.py tries half as many as these.
+# The search ends with the first bug, however long its example. Rare bugs take more than a thousand
+# examples; test_turns.py tries half of this number.
 hypothesis.settings.register_profile(
     "mutants",
     hypothesis.settings.get_profile("faults"),
@@ -103,8 +103,8 @@ WITH_JOBS = (
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Where two processes run tests, a file is for one of them, and all jobs are for the same one.
-    xdist's own groups are of no use here: it does not know the node ids of pytest 9.2."""
+    """If two processes run tests, all tests of a file run in one of them, and all jobs in the same
+    one. xdist's own groups do not help: it does not know the node ids of pytest 9.2."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFiles(LoadScopeScheduling):
@@ -153,7 +153,7 @@ def nothing_stays_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 
 def left_processes(folder: Path, seconds: float = 20.0) -> list[psutil.Process]:
-    """Return those with that temporary folder which do not end by themselves in the next
+    """Return the processes with that temporary folder that do not end by themselves in the next
     seconds."""
     mark = f"TMPDIR={folder}".encode()
     found = []
@@ -240,7 +240,7 @@ def gpus(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeG
     monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
     monkeypatch.setenv("FAKE_NVML", str(tmp_path / "nvml"))
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
-        monkeypatch.setenv(name, "")  # so that it is as before when the test is over
+        monkeypatch.setenv(name, "")  # so that the end of the test restores it
         monkeypatch.delenv(name)
     # The loader does not look at LD_LIBRARY_PATH again, but finds what is loaded by its name.
     monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(driver / "libnvidia-ml.so.1")))
@@ -333,7 +333,7 @@ class StandInHub:
         self._thread.start()
 
     def stop(self) -> None:
-        """It does not answer any more until it is started again."""
+        """Let it answer nothing until it is started again."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

@@ -5,8 +5,8 @@ again. The calls go through the Python binding, as the broker calls it, in virtu
 figure is how long a look takes, with the expected waits, at 10 sessions in the queue, and at 50
 beside as many idle ones.
 
-In a cluster one event is a gang that ends while another one comes: the queue of 64 nodes with 8
-GPUs each, and of 1,000, decides with 1,000 and 10,000 gangs that wait.
+An event in a cluster is a gang that ends while another one comes: the queue of 64 nodes with 8 GPUs
+each, and of 1,000, decides with 1,000 and 10,000 waiting gangs.
 """
 
 from __future__ import annotations

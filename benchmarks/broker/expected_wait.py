@@ -3,15 +3,15 @@ through the real service.
 
 Notebooks come and go as in a class: cells of many iterations with pauses between them. In `known`
 they declare their iterations, in `unknown` they do not, and their memory is not measured before
-the first one; in `debts` some have iterations of many seconds, for which the others are then served
-first; in `surprises` a short iteration is a long one now and then. They are one user's, two users',
-or three users' of two groups with weights. Each one that has waited for half a second is asked
-about twice a second, as a waiting cell is told.
+the first one; in `debts` some have iterations of many seconds, after which the others are served
+first; in `surprises` an iteration that is usually short is sometimes long. They belong to one user,
+two users, or three users of two groups with weights. The expected wait of each one that has waited
+for half a second is read twice a second, as for a waiting cell.
 
-An error is |expected - real| / real of each such moment. A shown wait is *too long* if it is a
+An error is |expected - real| / real at each such moment. A shown wait is *too long* if it is a
 second or more, more than OVER times the real one, and not a bound; a bound is *broken* if the real
-wait is longer by more than a second. So is that of a finish time, of moments
-that are at least five seconds before the end of a cell: others come and go meanwhile.
+wait is longer by more than a second. The error of a finish time is the same, at moments at least
+five seconds before the end of a cell: others come and go meanwhile.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""What the service of jobs costs that looks after 500 jobs which compute, and 100 that wait.
+"""The cost of a service of jobs that looks after 500 computing and 100 waiting jobs.
 
 The service, its journal, its queue, and the directories of the jobs are the real ones. The engine
 answers from a table: a real one has its own work to do, and 500 jobs need more machines than one.
 Between two looks each job tells what it has computed, and its launchers beat, which is not counted.
 
-`core_percent` is the share of a core that the service uses where it looks each second, as it does
-unless it is told otherwise or the engine is Slurm, where it looks each 5 s. `look_ms` is how long a
-look takes, in which a question waits, and `question_ms` what the answer to `jupyter gpushare jobs`
-costs.
+`core_percent` is the share of a core that the service uses if it looks each second, the default
+except for Slurm, where it looks each 5 s. `look_ms` is the time of a look, during which a question
+waits, and `question_ms` the time of an answer to `jupyter gpushare jobs`.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from slurm import Slurm, missing  # noqa: E402
 
 ITERATIONS = 40
 LOOK_SECONDS = 0.2
-# With a broker its iterations take turns; without one `with turn():` would start one.
+# Its iterations take turns if there is a broker; without one, `with turn():` would start one.
 SCRIPT = """
 import contextlib, os, sys, time
 import jupyter_gpushare as gpushare

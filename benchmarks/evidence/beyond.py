@@ -149,7 +149,7 @@ def paging(pool: Executor) -> Section:
                     for name, rows in found.items()
                 ],
             ),
-            f"What we wanted is a gain of {TARGET:g} under `srtf`, where the shortest need not "
+            f"The aim is a gain of {TARGET:g} under `srtf`, where the shortest need not "
             f"wait for room: it is {_reached(gains)} Under `fair`, where everybody's turn comes "
             "often, those that wait change places again and again: much is moved, and next to "
             "nothing is gained over paging out idle ones alone. Under `las` jobs that are nearly "
@@ -236,7 +236,7 @@ def overtaking(pool: Executor) -> Section:
             "of waiting no job is admitted before them any more; or, with `page_waiting`, those "
             "that wait for a turn page out for those that come before them. The cost is in mean "
             "completion, over no bound at all, for the same seed, and below 1 a gain; median over "
-            f"{SEEDS} seeds, and their 5th and 95th percentiles. What we wanted is that large ones "
+            f"{SEEDS} seeds, and their 5th and 95th percentiles. The aim is that large ones "
             f"wait less than {RATIO:g} times as long as small ones at a cost below {COST - 1:.0%}: "
             f"*both kept* counts the seeds, of {SEEDS}, in which that is so.",
             *(_overtaking_table(tail, rows) for tail, rows in found.items()),

@@ -1,4 +1,4 @@
-"""docs/results/evidence.md: sentences, tables and plots, each of which has just been made."""
+"""docs/results/evidence.md: sentences, tables and plots, as runs of the benchmark write them."""
 
 from __future__ import annotations
 

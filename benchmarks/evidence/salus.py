@@ -95,8 +95,8 @@ def trace(pool: Executor) -> Section:
     return Section(
         "A hundred training jobs",
         [
-            f"{JOBS} jobs of the {len(MODELS)} training models of which both published tables know "
-            "memory and seconds of an iteration, on one device of 15,700 MiB. How long jobs take "
+            f"{JOBS} jobs of the {len(MODELS)} training models in both published tables, of "
+            "memory and of seconds per iteration, on one device of 15,700 MiB. How long jobs take "
             "is not in the tables: lognormal, with three tails (sigma 1, 1.5 and 2), scaled so "
             f"that one after the other they take the published 303.4 minutes. {SEEDS} seeds for "
             "each tail, none left out. Turns of 10 s, a report each minute. One lane runs at a "
@@ -228,7 +228,8 @@ def gain_of(
 ) -> float:
     """Return the makespan of `count` equal jobs one after the other, over that of packing them.
 
-    By default as Salus does: as many at once as memory allows, and the others are kept out.
+    The defaults are those of Salus: as many run at once as memory allows, and the others are kept
+    out.
     """
     demand = padded(*memory_table()[name])
     same = [

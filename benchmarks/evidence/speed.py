@@ -43,7 +43,7 @@ def section(pool: Executor) -> Section:
             "Iterations in a second of processor time, of notebooks under `fair` that all want the "
             "device all the time, with iterations of 0.1 s: each boundary visited, and those at "
             "which nothing is said skipped. Tests hold that both give the same result to the last "
-            "bit. What takes the time are the scheduler's decisions, several for each turn.",
+            "bit. The time goes into the scheduler's decisions, several for each turn.",
             table(("notebooks, turns of", "turns", "visited", "skipped"), rows),
         ],
         {},

@@ -609,7 +609,7 @@ double gibibytes_per_second(size_t bytes, const std::function<CudaResult()>& cop
   return rates[rates.size() / 2];
 }
 
-// As the lane copies survivors, and as segments are paged out and in.
+// Copies as the lane copies survivors, and as segments are paged out and in.
 void measure_copies(const Gpu& gpu, size_t bytes) {
   const CudaAddress address = gpu.reserve(2 * bytes);
   gpu.map(address, gpu.create(bytes), bytes);
@@ -657,7 +657,7 @@ int measure(size_t budget, size_t most) {
 
 }  // namespace
 
-// For the costs: bytes to use at most, in MiB, and chunks of each size at most.
+// Arguments of `costs`: the most memory to use, in MiB, and the most chunks of each size.
 int main(int count, char** arguments) {
   const std::string wanted = count > 1 ? arguments[1] : "";
   const size_t budget = (count > 2 ? std::stoul(arguments[2]) : 4096) * kMiB;

@@ -1,7 +1,7 @@
 """ResNet-50, ViT and a small GPT, written here since nothing can be fetched where they run.
 
 Each training runs on made-up data that lies on the device already, so that only the device and the
-host's part of PyTorch are measured. In a rehearsal the same code is built in miniature.
+host's part of PyTorch are measured. A rehearsal builds the same models in miniature.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def _first(make: Callable[[], Path], built_ahead: Path) -> Path:
 
 
 def _compiled_module(seconds: float | None = None) -> Path:
-    """Only the module: the front end is not needed, and would want Node.js."""
+    """Build only the module: the front end is not needed, and would want Node.js."""
     from pybind11 import get_cmake_dir
 
     build = HOME / f"module-{TAG}"

@@ -1,7 +1,7 @@
 """A process that trains one of the models when it is told, with sharing or without it.
 
-As a script, ``python -m gpu.trainer NAME MODEL [--stock]``, it is that process: a line in is an
-order, and a line out its answer. An error there is the answer, in full, and raises here.
+``python -m gpu.trainer NAME MODEL [--stock]`` runs that process: each input line is an order, and
+each output line its answer. An error there is the answer, in full, and is raised here.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ class Training:
         return {"began": began, "ended": ended, **usage}
 
     def turns(self, kept: str, seconds: float) -> dict[str, Any]:
-        """For `seconds`: when each turn was there, and when the device had done its iteration.
+        """Train for `seconds`. Return when each turn arrived, and when the device had done its
+        iteration.
 
         `kept` is the name of what survives each iteration: nothing, the gradients, beside them a
         tensor that Python reaches, or a graph, whose activations only autograd has.

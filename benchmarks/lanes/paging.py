@@ -5,8 +5,8 @@ The tensors are the weights of a transformer with both of Adam's moments. A plai
 many bytes from one buffer to a file, and reads them into fresh memory. Copies and pages alternate,
 so that a change of the machine's pace falls on both; the ratio is the median over the rounds. The
 first page-out of a tensor has small pages to give back, and later ones the huge pages that paging
-in has made; both are measured. Before each step as much memory is taken and given back as it will
-take, since a virtual machine has to ask its host for memory that was free for a while.
+in has made; both are measured. Each step first takes and gives back the memory that it will need,
+since a virtual machine has to ask its host for memory that was free for a while.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 // Replays a trace of blocks through an allocator: `replay ALLOCATOR SECONDS`, where standard input
 // has a line "BLOCK BYTES" for each step, and BYTES 0 means that the block ends. Prints the
 // footprint in bytes and the nanoseconds of one step, the median of rounds. No block's content is
-// touched. One allocator to a process, so that each begins with an empty heap.
+// touched. Each process has one allocator, which so begins with an empty heap.
 #include <malloc.h>
 
 #include <algorithm>
@@ -49,8 +49,8 @@ class Ours {
   gpushare::BlockAllocator blocks_;
 };
 
-// As libc10 calls it. The footprint is what glibc has from the system at most: its heap, and what
-// it maps block by block. Alignment and headers are part of it, as they are in life.
+// Called as libc10 does. The footprint is the most that glibc has from the system: its heap, and
+// what it maps block by block. Alignment and headers are part of it, as in practice.
 class Glibc {
  public:
   using Handle = void*;

@@ -1,8 +1,8 @@
 """The cost of survivors of an iteration: how soon none are left in the lane, and how long each
 takes.
 
-The lane changes hands after every iteration, as among notebooks that all want it. Of a training
-the first iterations are outside of the lane, until its demand is known; then those blocks that
+The lane changes hands after every iteration, as among notebooks that all want it. The first
+iterations of a training are outside of the lane, until its demand is known; then blocks that
 outlive their iteration are promoted until they are foreseen. `last_promotion` is the number of the
 last iteration, of the first ITERATIONS in the lane, that left anything there.
 

@@ -3,8 +3,8 @@
 `python benchmarks squeeze.idle [PAIRS]` trains small operations, each in two processes by turns:
 with `off`, and under `auto` or with a size that is never reached. A figure is the median of the CPU
 time of an iteration of the other process over that of the `off` one right before or after it.
-`after` are iterations that did not fit for a while before, from which it was learned how far they
-can be squeezed.
+`after`: for a while before, iterations did not fit, and it was learned how far they can be
+squeezed.
 """
 
 from __future__ import annotations

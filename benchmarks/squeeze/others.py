@@ -1,5 +1,6 @@
-"""Other ways to make iterations smaller, for `costs.py`, as people use it: each block of
-a network by itself. And what the largest operation needs, which nothing makes smaller."""
+"""Other ways to make iterations smaller, for `costs.py`, as people use them: each block of a
+network by itself. It also measures the need of the largest operation, which nothing makes
+smaller."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ MIB = 1 << 20
 class Ended(NamedTuple):
     """The report of a notebook at its end; times are those of the clock of the machine."""
 
-    trained: float  # when its first iterations and one more were over
+    trained: float  # when its first iterations and one more had ended
     ended: float
     persistent: int  # bytes
     ephemeral: int  # bytes, unsqueezed

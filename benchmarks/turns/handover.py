@@ -10,9 +10,9 @@ has the turn, or the message, computes for HOLD_SECONDS before it passes it alon
 sleeps meanwhile. The figures without a prefix have iterations of no length against a bare
 ping-pong, back to back. Their ratio promises nothing: the floor's two processes hardly sleep, and
 the kernel puts them on one core or on two, which doubles the floor, while a context switch always
-wakes a process that has slept. In those `at_cell_end` each turn ends after one iteration, before
-another session asks for it, so that it goes by way of the broker. All are measured in alternating
-blocks within the same two processes.
+wakes a process that has slept. In the figures `at_cell_end` each turn ends after one iteration,
+before another session asks for it, so that it goes by way of the broker. All are measured in
+alternating blocks within the same two processes.
 
 Meanwhile the cores are kept from sleeping, as for cyclictest: the floor's core never sleeps, while
 those of a context switch would, and the time to wake one, in a virtual machine a tenth of a
@@ -85,8 +85,7 @@ def pong(peer: socket.socket, hold: float) -> list[float]:
 
 
 def turns(session: Session, hold: float, most: float) -> list[tuple[float, float]]:
-    """Return when each turn was there, and when its last iteration was over; one clock for
-    both."""
+    """Return when each turn arrived, and when its last iteration ended; one clock for both."""
     times = []
     for _ in range(PER_BLOCK):
         session.enter()
@@ -152,7 +151,8 @@ def measure(
 
 @contextlib.contextmanager
 def awake_cores() -> Iterator[None]:
-    """While the file is open, the kernel lets no core sleep any deeper than this many us."""
+    """While the file is open, the kernel keeps cores from sleeping deeper than this number of
+    us."""
     with contextlib.ExitStack() as opened:
         try:
             latency = opened.enter_context(open(NO_SLEEP, "wb", buffering=0))

@@ -2,9 +2,10 @@
 
 A process trains, and then does something else in the same block of code: it reads a line, with
 nothing of an iteration alive or with an output whose backward is to come, or its C code keeps
-Python's lock. After more than a quantum of that, and after less, a neighbour asks for a turn. From
-then on, or from the end of the quantum if that is later, until the neighbour has the turn: at most
-another quarter of a second is promised, so half a second where the quantum has only begun.
+Python's lock. After more than a quantum of that, and after less, a neighbour asks for a turn. The
+wait counts from then on, or from the end of the quantum if that is later, until the neighbour has
+the turn. It is promised to be at most a quarter of a second, so half a second if the quantum has
+only begun.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Two trainings that would need 1.5 times the device, were they there at once without sharing.
+"""Two trainings that would need 1.5 times the device if they ran at once without sharing.
 
-The need of each at its peak is the broker's measurement where there is plenty of room;
-there both also run one after the other, which is the time that `ratio` is to. Then both start at
-once, in new processes, on a device of that size. `finished` of them did all their iterations.
+The need of each at its peak is the broker's measurement with plenty of room; there both also run
+one after the other, and `ratio` is to that time. Then both start at once, in new processes, on a
+device of that size. `finished` of them did all their iterations.
 """
 
 from __future__ import annotations

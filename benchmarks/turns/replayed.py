@@ -136,7 +136,7 @@ class Board:
         cells[SIDES + self._side] = max(cells[SIDES + self._side], together)
 
     def most_together(self) -> int:
-        """In bytes, since the last call."""
+        """Return the most bytes of both at one time since the last call."""
         most: int = max(self._cells[SIDES:])
         for side in range(SIDES):
             self._cells[SIDES + side] = 0

@@ -20,7 +20,7 @@ namespace py = pybind11;
 namespace gpushare {
 namespace {
 
-// A thread inside of PyTorch sleeps for a moment where it waits for a lock of another one.
+// A thread inside of PyTorch sleeps for a moment when it waits for a lock of another one.
 constexpr int kQuietLooks = 3;
 constexpr auto kBetweenLooks = std::chrono::milliseconds(1);
 

@@ -24,7 +24,7 @@ std::optional<Received> await(const HandoffSlot& handoff_slot, int connection, u
     turn = handoff_slot.await(connection, number);
   }
   if (!turn) return std::nullopt;
-  constexpr int kUnsqueezed = 0;  // else the broker's own Grant comes alone
+  constexpr int kUnsqueezed = 0;  // otherwise only the broker's own Grant comes
   return Received(turn->number, turn->lane, turn->bytes, turn->memory, turn->chunks, kUnsqueezed,
                   turn->end);
 }

@@ -1,7 +1,7 @@
 // Callbacks whose exceptions Python ignores, such as those of weak references.
 //
-// Python raises KeyboardInterrupt wherever the main thread is. Were that in such a callback, the
-// interrupt would be printed and forgotten, and the cell would go on.
+// Python raises KeyboardInterrupt wherever the main thread is. In such a callback it would be
+// printed and forgotten, and the cell would go on.
 #include <pybind11/pybind11.h>
 
 #include "bindings/register.h"

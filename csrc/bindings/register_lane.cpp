@@ -182,7 +182,7 @@ void register_lane(py::module_& module) {
       .def_static("usage", [] { return lane().usage(); })
       .def_static(
           "curve", [] { return lane().curve(); },
-          "What a usual iteration has in the lane against its time.")
+          "Memory of a usual iteration in the lane over its time.")
       .def_static("co_lane_usage", [] { return lane().co_lane_usage(); })
       .def_static(
           "is_valid", [] { return lane().is_valid(); },

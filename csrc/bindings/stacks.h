@@ -15,10 +15,10 @@ struct Stack {
 //
 // CPython 3.11 and before makes frame objects on demand, also while it has the lock of its list of
 // threads (python/cpython#106883). A garbage collection that begins meanwhile may run code that
-// waits for the GIL, which another thread has that waits for this lock: the process stands still
-// forever. And a thread that returns from a frame with further references has to move it, which is
-// the probable cause of a crash of CPython 3.11. So no collection begins here, the GIL is kept, and
-// no frame is referred to afterwards.
+// waits for the GIL, while the thread that has the GIL waits for this lock: the process stands
+// still forever. And a thread that returns from a frame with further references has to move it,
+// which is the probable cause of a crash of CPython 3.11. So no collection begins here, the GIL is
+// kept, and no frame is referred to afterwards.
 std::vector<Stack> stacks();
 
 }  // namespace gpushare

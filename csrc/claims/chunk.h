@@ -1,5 +1,5 @@
 // The size of a chunk. Both processes of a co-lane derive it, and so does the core, which makes a
-// lane as wide as a whole number of them: all three must come to the same.
+// lane as wide as a whole number of them: all three must find the same size.
 #pragma once
 #include <algorithm>
 #include <bit>

@@ -2,8 +2,8 @@
 // no crash leaves half of a change, and no lock is needed. Each fills the lane from its own end, so
 // all that it has is one number, its extent.
 //
-// The younger may have what the elder does not say that it will still need. So the elder never
-// waits, unless it turns out larger than it said; and when its iteration ends, the younger is the
+// The younger may have what the elder will not need any more, as the elder says. So the elder never
+// waits, unless it needs more than it said; and when its iteration ends, the younger becomes the
 // elder. The rule goes back to Zico (Lim et al., USENIX ATC 2021), which shares memory between
 // trainings by where each is in its iteration; ends, word and spilling are ours.
 #pragma once
@@ -17,8 +17,8 @@ using Chunks = std::uint32_t;
 
 // Always, `budget` being the chunks of the lane:
 //   extent(0) + extent(1) <= budget
-// and where both are in an iteration, unless one has turned out larger than it said:
-//   bound(elder) + extent(younger) <= budget
+// and where both are in an iteration, unless one needs more than it said: bound(elder) +
+// extent(younger) <= budget
 class Claims {
  public:
   static constexpr int kEnds = 2;
@@ -27,13 +27,13 @@ class Claims {
 
   enum class Answer {
     kGranted,
-    kWait,   // look again when the word is another one
-    kSpill,  // write the own extent to a file and say `spilled`: the other one cannot go on else
+    kWait,   // look again when the word has changed
+    kSpill,  // write the own extent to a file and say `spilled`, so that the other one can go on
   };
 
   Claims() = default;
-  // Any word is taken for something, since the other process may write what it likes: no extent is
-  // larger than what the other one leaves of the budget.
+  // Any word has a meaning, since the other process may write anything: no extent is larger than
+  // what the other one leaves of the budget.
   Claims(std::uint64_t word, Chunks budget) {
     Bits bits{word};
     for (Side& side : sides_) side.extent = std::min(bits.take(kBits), budget);
@@ -53,7 +53,7 @@ class Claims {
   bool operator==(const Claims&) const = default;
 
   static int other(int end) { return 1 - end; }
-  // Chunks that it has, counted from its end.
+  // The chunks that it has, counted from its end.
   Chunks extent(int end) const { return sides_[end].extent; }
   // The most chunks that it may still come to have in this iteration; 0 between iterations.
   Chunks bound(int end) const { return sides_[end].bound; }
@@ -61,8 +61,8 @@ class Claims {
   int elder() const { return elder_; }
   bool must_spill(int end) const { return sides_[end].must_spill; }
 
-  // An iteration begins that may need `most` chunks. A bound above the budget would stop both for
-  // ever, and one of 0 would mean that no iteration is open.
+  // An iteration begins that may need `most` chunks. A bound above the budget would stop both
+  // forever, and one of 0 would mean that no iteration is open.
   void begin(int end, Chunks most, Chunks budget) {
     sides_[end] = {0, std::clamp<Chunks>(most, 1, budget), false};
     if (!is_inside(other(end))) elder_ = end;
@@ -94,7 +94,7 @@ class Claims {
     return elder_ == end ? claim_as_elder(end, want, budget) : claim_as_younger(end, want, budget);
   }
 
-  // Whether looking again, for an extent of `want` chunks, leads to more than waiting.
+  // Whether another look, for an extent of `want` chunks, would lead to more than waiting.
   bool may_go_on(int end, Chunks want, Chunks budget) const {
     Claims then = *this;
     return then.claim(end, want, budget) != Answer::kWait || then != *this;

@@ -74,8 +74,8 @@ class Envelope {
   bool is_known() const { return seen_ == kLeast; }
   const Curve& curve() const { return curve_; }
   Chunks peak() const { return from_[0]; }
-  // The most chunks that may still be needed after a number of events: all, where it goes on for
-  // longer than ever.
+  // The most chunks that may still be needed after a number of events: all, if it lasts longer than
+  // ever.
   Chunks bound(std::uint32_t events) const {
     const std::uint32_t at = curve_.point(events);
     return at < curve_.size() ? from_[at] : peak();
@@ -102,8 +102,8 @@ class Envelope {
 
 // The open iteration: what it may still need, by what those of its kind have needed. Kinds are told
 // apart by the sizes of their first blocks: an evaluation between two epochs needs less than a
-// training, and must not be taken for one. Where sizes vary, so that each iteration is a kind of
-// its own, what all have needed holds.
+// training, and must not be taken for one. If sizes vary and each iteration is a kind of its own,
+// the estimate uses all iterations.
 class Progress {
  public:
   Progress() = default;
@@ -142,7 +142,7 @@ class Progress {
     all_.add(now_);
   }
 
-  // The most chunks that any known kind needs; without end where nothing is known.
+  // The most chunks that any known kind needs; no limit if nothing is known.
   Chunks peak() const {
     if (!all_.is_known()) return std::numeric_limits<Chunks>::max();
     Chunks most = all_.peak();

@@ -70,7 +70,7 @@ class TimeCurve {
     }
     ++shift_;
   }
-  // It had these bytes from one time to another.
+  // Notes that it had these bytes from one time to another.
   void draw(std::uint64_t bytes, double since, double until) {
     const auto part = [&](double time) {
       const double at = (time - began_) / known_.seconds * kParts;

@@ -9,12 +9,12 @@
 namespace gpushare {
 
 // The handoff slot: a session receives a direct handoff here, and sends its own turn to the next
-// session from here. All that happens between the last iteration of the one and the first of the
-// other is here, because Python is cold at that moment and the device stands still. For one thread
-// at a time, but any thread may close it.
+// session from here. All that happens between the last iteration of one and the first of the other
+// is here in C++, because Python code is cold at that moment and the device stands still. One
+// thread uses it at a time, but any thread may close it.
 class HandoffSlot {
  public:
-  // It has a name that lies in no directory and ends with the process. Where no such name is
+  // It has a name that lies in no directory and ends with the process. If no such name is
   // available, or `name` is empty, it is closed from the start: then turns come from the broker
   // alone.
   explicit HandoffSlot(const std::string& name);
@@ -24,10 +24,10 @@ class HandoffSlot {
 
   bool is_open() const { return socket_ >= 0; }
   void close();
-  // From now on direct handoffs with this key count; with the empty key none does.
+  // Accepts only direct handoffs with this key from now on; with an empty key, none.
   void renew(std::string key) { key_ = std::move(key); }
 
-  // Whether there is something to receive from the broker; nothing is taken from it.
+  // Whether there is something to receive from the broker; takes nothing.
   [[nodiscard]] bool look(int connection, uint64_t turn);
   // Whether the successor after `turn` has been in it.
   bool has_successor() const { return successor_.has_value(); }

@@ -7,7 +7,7 @@
 
 namespace gpushare {
 
-// Of the bytes that have arrived this many are read: a Yield is among the first.
+// At most this many of the bytes that have arrived are read: a Yield is among the first.
 inline constexpr std::size_t kMostReadBytes = 4096;
 
 // A turn as a Grant of the broker gives it (wire/messages.py).
@@ -30,9 +30,9 @@ struct Successor {
 
 // The successor that the newest Yield for `turn` names, in frames as they come from the broker; the
 // last frame may be incomplete. This reads what the broker writes, byte for byte: a Yield
-// that looks different is left to the code that reads all messages. Where the beginning of the
-// first frame has been taken before, nothing is found that the broker has not written, because the
-// header of a frame contains control characters and its JSON contains none.
+// that looks different is left to the code that reads all messages. If the beginning of the first
+// frame was taken before, this still finds only what the broker has written, because the header of
+// a frame contains control characters and its JSON contains none.
 [[nodiscard]] std::optional<Successor> find_successor(std::string_view frames, uint64_t turn);
 
 // Whether there is a Yield for `turn` in such frames, whichever successor it names.

@@ -35,9 +35,9 @@ class IdleTurn {
   // while there is no turn: the device waits for a session whose turn begins, and not for one that
   // waits.
   void prepare(uint64_t number, std::string finish);
-  // From now on that turn may go between iterations, once the broker asks for it; without `prepare`
-  // before it nothing changes. The first call starts the thread; returns false where the system has
-  // no thread left.
+  // Lets that turn go between iterations once the broker asks for it; does nothing without
+  // `prepare` before it. The first call starts the thread; returns false where the system has no
+  // thread left.
   bool lend();
   // The broker has asked for the turn, in a message that has been received.
   void want();
@@ -51,8 +51,8 @@ class IdleTurn {
   // false if it has gone.
   [[nodiscard]] bool enter() { return (word_->fetch_or(kInside) & kGone) == 0; }
   void leave() { word_->fetch_and(~kInside); }
-  // When the turn has gone, in seconds of the monotonic clock, and everything is sent by then; 0
-  // if it has not gone, or if `lend` or `keep` have been called since.
+  // The time, in seconds of the monotonic clock, at which the turn had gone and everything was
+  // sent; 0 if it has not gone, or if `lend` or `keep` have been called since.
   [[nodiscard]] double gone_at() const;
 
   void close();

@@ -30,8 +30,7 @@ Seconds SimulatedJob::turn_seconds(Seconds now) const {
   return (now - granted) * static_cast<double>(devices.size());
 }
 
-// Found by its time as boundary_time() has it, so that a rounding error does not make another one
-// of it.
+// Finds it by its boundary_time(), so that a rounding error does not find another one.
 std::int64_t SimulatedJob::first_boundary(const Event& after) const {
   const auto is_over = [&](std::int64_t iteration) {
     return Event{boundary_time(iteration), EventQueue::Kind::boundary, number} < after;

@@ -43,7 +43,7 @@ struct SimulatedJob {
   // The first boundary at this event or after it.
   std::int64_t first_boundary(const Event& after) const;
   Seconds boundary_time(std::int64_t iteration) const;
-  // The outcome, with what has begun and is not over yet.
+  // The outcome, including what has begun and not ended yet.
   Outcome outcome_at(Seconds now) const;
   SessionSpec spec() const;  // as it opens
 

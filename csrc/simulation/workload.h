@@ -35,9 +35,9 @@ struct Job {
   std::vector<Bytes> curve;
 };
 
-// The weights of groups and users. Names that are absent have a weight of 1. With `class_of` a
-// group has them for itself, under the policy for classes, whenever a notebook of it is open and
-// not yet done.
+// The weights of groups and users. Names that are absent have a weight of 1. The group `class_of`
+// has the devices for itself, under the policy for classes, whenever one of its notebooks is open
+// and not yet done.
 struct Shares {
   std::map<std::string, double> groups, users;
   std::string class_of;

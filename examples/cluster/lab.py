@@ -25,7 +25,7 @@ from jupyter_gpushare.settings import load
 
 HERE = Path(__file__).resolve().parent
 NODES = {"node-a": 4, "node-b": 2, "node-c": 2}
-# So that a job gives way within seconds, and not within an hour.
+# A job yields within seconds instead of within an hour.
 QUICK = {
     "BOUNDS": "20",
     "LEAST_SECONDS": "2",

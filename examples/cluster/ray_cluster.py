@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 ADDRESS = "127.0.0.1:26379"
-# So that a lost node is noticed within seconds, and one that starts on a busy machine is not lost.
+# Ray notices a lost node within seconds, and waits for one that starts on a busy machine.
 QUICK = {
     "RAY_health_check_initial_delay_ms": "2000",
     "RAY_health_check_period_ms": "500",

@@ -57,8 +57,7 @@ class Peer(ABC):
         """End the connection. The service is told, as for each connection that is lost."""
 
     def open_channel(self, message: Message) -> None:
-        """Send a message. With the first one, the other end of a new channel for chunks is sent
-        too."""
+        """Send a message. The first one comes with the other end of a new channel for chunks."""
         if self.channel is not None:
             self.send(message)
             return
@@ -70,7 +69,7 @@ class Peer(ABC):
     def send_chunks(self, memory: int, first: int, descriptors: Sequence[int]) -> None:
         """Send chunks of the memory of a lane; the first one has the number `first`.
 
-        Where they do not arrive the session makes its own.
+        If they do not arrive, the session makes its own.
         """
         assert self.channel is not None
         with contextlib.suppress(OSError):  # it does not read, or is gone

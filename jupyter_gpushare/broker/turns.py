@@ -51,7 +51,7 @@ class Turns:
 
     def paged_out(self, peer: Peer, message: PagedOut, now: float) -> None:
         record = self._state.sessions.of(peer)
-        if message.page_ins in (None, peer.page_ins):  # else it is to page in again
+        if message.page_ins in (None, peer.page_ins):  # otherwise it has to page in again
             self._state.grants.enact(self._state.host.paged_out(now, record.id, message.bytes))
 
     def stays_in(self, peer: Peer, message: StaysIn, now: float) -> None:

@@ -23,10 +23,10 @@ from ..format import duration
 HIDDEN = (f"{Path(__file__).parent.parent}/", contextlib.__file__)
 TOLD_SECONDS = 0.5  # a shorter wait is not worth a word
 
-# In IPython: returns the lines of a traceback with these frames.
+# Set in IPython: returns the lines of a traceback with these frames.
 LinesOf: TypeAlias = Callable[[BaseException | None, TracebackType | None], list[str]]
 lines_of: LinesOf | None = None
-# In IPython: returns the place and the text of the innermost line of a cell in these frames.
+# Set in IPython: returns the place and the text of the innermost line of a cell in these frames.
 LineOf: TypeAlias = Callable[[TracebackType | None], str]
 line_of: LineOf | None = None
 

@@ -1,1 +1,1 @@
-"""A service that orders jobs on an engine which launches them. No command starts it yet."""
+"""A service that orders jobs on an engine, which launches them."""

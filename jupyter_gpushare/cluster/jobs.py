@@ -35,7 +35,7 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nodes: Annotated[int, Meta(ge=0, le=MOST_GPUS)] = 0  # at most this number of them; 0: any
     resumes: bool = False  # it saves when it is asked to yield, and goes on from there
     restarts: bool = False  # from its beginning, where it was lost
-    tells: bool = False  # what it computes; else all time of its launchers is counted
+    tells: bool = False  # what it computes; otherwise all time of its launchers counts
     options: tuple[str, ...] = ()  # for the engine's own command, at each start
 
     @property

@@ -1,8 +1,8 @@
 """The state of each job, in a SQLite database: each transition of a job is one transaction, and on
 disk before the service acts on it.
 
-States are kept, and not only events: to decide again from events would come to something else after
-an upgrade. Everything here blocks.
+It keeps states, and not only events: after an upgrade, other states could follow from the events.
+Everything here blocks.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ ADD_USE = (
     "INSERT INTO uses VALUES (?, ?, ?, ?)"
     " ON CONFLICT DO UPDATE SET gpu_seconds = gpu_seconds + excluded.gpu_seconds"
 )
-# From the request to yield to the end of that generation, and from the start of the next one until
-# it computes.
+# Measures from the request to yield to the end of that generation, and from the start of the next
+# one until it computes.
 RESTARTS = """
     SELECT yielded.at - ask.at + computes.at - start.at
     FROM events AS computes
@@ -151,8 +151,8 @@ class Journal:
             path.with_suffix(".lock"), LockHolder(gethostname(), os.getpid(), str(socket))
         )
         try:
-            # Not WAL, which needs memory that processes share: a network file system has none. And
-            # a power cut costs no arrow.
+            # WAL would need memory that processes share, and a network file system has none. FULL:
+            # a power cut loses no change of a state.
             pragmas = ("journal_mode = TRUNCATE", "synchronous = FULL")
             self._database = opened(path, MIGRATIONS, *pragmas)
         except BaseException:
@@ -165,7 +165,7 @@ class Journal:
         os.close(self._lock)
 
     def write(self, job: JobRecord, event: JobEvent, uses: Iterable[HourOfJob] = ()) -> None:
-        """The arrow of a job, and its row from then on. Its usage since the last row is
+        """Write a job's change of state, and its row from then on. Its usage since the last row is
         added, so it is counted once, whenever the service is killed."""
         with transaction(self._database):
             self._database.execute(SET_JOB, row_of(job))
@@ -173,7 +173,7 @@ class Journal:
             self._database.executemany(ADD_USE, uses)
 
     def save(self, jobs: Iterable[JobRecord], uses: Iterable[HourOfJob] = ()) -> None:
-        """Rows of jobs without an arrow, with what they have used since their last ones."""
+        """Write rows of jobs without a change of state, with their usage since their last ones."""
         with transaction(self._database):
             self._database.executemany(SET_JOB, map(row_of, jobs))
             self._database.executemany(ADD_USE, uses)
@@ -209,7 +209,7 @@ class Journal:
         return {name: Capacity(*gpus) for name, *gpus in rows}
 
     def present(self) -> list[JobRecord]:
-        """Jobs that are not over, in the order in which they were submitted."""
+        """Return jobs that have not ended, in the order in which they were submitted."""
         over = ", ".join("?" * len(OVER))
         return self._jobs(f"WHERE state NOT IN ({over}) {AS_SUBMITTED}", sorted(OVER))
 
@@ -226,8 +226,8 @@ class Journal:
         return [JobEvent(*row) for row in rows]
 
     def restarts(self, count: int) -> list[float]:
-        """Return what the newest of them have cost: seconds for which the GPUs of a job that was
-        stopped, and started again, have not computed."""
+        """Return the cost of the newest of them: seconds for which the GPUs of a job that was
+        stopped and started again did not compute."""
         return [seconds for (seconds,) in self._database.execute(RESTARTS, (count,))]
 
     def services(self, count: int) -> list[float]:
@@ -235,11 +235,11 @@ class Journal:
         return [seconds for (seconds,) in self._database.execute(SERVICES, (count,))]
 
     def over_before(self, at: float) -> JobRecord | None:
-        """Return a job that was over before that time."""
+        """Return a job that ended before that time."""
         return next(iter(self._jobs("WHERE ended < ? LIMIT 1", (at,))), None)
 
     def forget(self, job: str) -> None:
-        """Remove a job. What it has used stays."""
+        """Remove a job. Its use of GPUs stays."""
         with transaction(self._database):
             self._database.execute("DELETE FROM jobs WHERE id = ?", (job,))
 
@@ -295,7 +295,7 @@ def locked(path: Path, holder: LockHolder) -> int:
 
 
 def holder_in(file: int) -> str:
-    """Return who has locked it, who may write it just now."""
+    """Return its lock's owner, which may be writing it just now."""
     try:
         return str(msgspec.json.decode(os.pread(file, MOST_HOLDER_BYTES, 0), type=LockHolder))
     except msgspec.DecodeError:

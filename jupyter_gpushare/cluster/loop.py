@@ -1,4 +1,4 @@
-"""Step after step of a service, and between two of them what people ask."""
+"""Runs the steps of a service, and between them answers the questions of people."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class ServiceLoop:
         self._service: ClusterService | None = None
 
     def run(self, tell: Callable[[ClusterService], None], stopped: Event) -> None:
-        """Until it is stopped. `tell` is called after each step. An engine that does not answer a
-        look keeps no question waiting; one that does not start or end a job does, until the verb
-        is given up."""
+        """Run steps until it is stopped. `tell` is called after each step. An engine that does not
+        answer a look keeps no question waiting; one that does not start or end a job does, until
+        the verb is given up."""
         while not stopped.wait(self._seconds):
             service = self._service
             look = service.look() if service else None
@@ -36,8 +36,8 @@ class ServiceLoop:
                 self._step(tell, look if service is self._service else None)
 
     def ask(self, question: Callable[[ClusterService], Answer]) -> Answer:
-        """From any thread. Raises BrokerUnavailable where the journal cannot be written, and what
-        the question raises."""
+        """Ask the service, from any thread. Raises BrokerUnavailable if the journal cannot be
+        written, and what the question raises."""
         with self._lock:
             try:  # after a step: a service that has seen no nodes refuses all jobs
                 return question(self._service or self._advance())

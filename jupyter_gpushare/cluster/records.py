@@ -1,4 +1,4 @@
-"""The jobs that are not over, as the journal has them: what is kept here is written there first."""
+"""The jobs that have not ended, as the journal has them: all is written there first."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Records:
         return {lease_of(job) for job in self.active() if job.handle}
 
     def write(self, now: float, job: JobRecord, what: str, detail: str = "") -> JobRecord:
-        """The arrow of a job, and its row from then on."""
+        """Write a job's change of state, and its row from then on."""
         before = self._jobs.get(job.id)
         if before is None or before.state != job.state:
             job = replace(job, since=now)
@@ -56,8 +56,8 @@ class Records:
         return job
 
     def count(self, now: float, job: JobRecord, gpu_seconds: float) -> JobRecord:
-        """It has computed, and its row says so. Without an arrow: both are written with the next
-        one of this job, or by `save`."""
+        """Note that it has computed. The journal gets this with the job's next change of state, or
+        by `save`."""
         self._jobs[job.id] = job
         hours, hour = self._uses.setdefault(job.id, {}), int(now) // HOUR_SECONDS * HOUR_SECONDS
         hours[hour] = hours.get(hour, 0.0) + gpu_seconds

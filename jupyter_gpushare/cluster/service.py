@@ -1,11 +1,11 @@
 """The service of a cluster: it orders jobs on an engine that launches them.
 
-In each step it looks at the engine, finds what has become of the jobs that are active, lets the
-queue decide, and acts. Each arrow of a job is in the journal before anything is done about it, so
-the process may be killed at any moment: another one restores the queue from the journal, finds what
+Each step looks at the engine, finds what has become of the active jobs, lets the queue decide, and
+acts. Each change of a job's state is in the journal before anything is done about it, so the
+process may be killed at any moment: another one restores the queue from the journal, finds what
 runs, and goes on. A generation in the journal that was not started costs a number.
 
-There is no socket, process or thread here, and `clock` is all that it knows of time.
+It has no socket, process or thread, and takes the time from `clock` alone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .records import Records
 from .troubles import Troubles
 
 UNKNOWN = "the engine has not said whether it was started"
-RESTARTS = 20  # the newest, of which the median counts
+RESTARTS = 20  # the newest; their median counts
 KNOWN = 1000  # finished jobs from which `gittins` learns
 TURN_OF_RESTARTS = 10  # times as long as one of them
 REFUSALS = {
@@ -48,7 +48,7 @@ REFUSALS = {
 
 
 class ClusterService:
-    """Each method blocks, and raises sqlite3.Error or OSError where the journal cannot be written.
+    """Each method blocks, and raises sqlite3.Error or OSError if the journal cannot be written.
     Then this object knows more than the journal, and another one has to take its place."""
 
     def __init__(
@@ -87,8 +87,8 @@ class ClusterService:
     # --- what people ask for ----------------------------------------------------------------------
 
     def submit(self, id: str, user: str, directory: str, spec: Spec) -> JobRecord:
-        """The same again changes nothing. Raises InvalidValue, DoesNotFit, and EngineUnavailable
-        where no node has ever been seen."""
+        """Submit a job; the same one again changes nothing. Raises InvalidValue, DoesNotFit, and
+        EngineUnavailable where no node has ever been seen."""
         if (known := self._records.get(id)) is not None:
             if (known.user, known.directory, known.spec) != (user, directory, spec):
                 raise InvalidValue(f"there is another job of the id {id}")
@@ -121,7 +121,7 @@ class ClusterService:
         return job
 
     def jobs(self, all: bool = False) -> list[JobRecord]:
-        """Return jobs that are not over; `all`: the newest ones of all."""
+        """Return jobs that have not ended; `all`: the newest ones of all."""
         if not all:
             return self._records.all()
         present = {job.id: job for job in self._records.all()}
@@ -190,7 +190,7 @@ class ClusterService:
             self._follow(now, job, look)
         for id in self._postponed.due(now):
             self._queues.of(self._records[id]).request(now, self._records[id])
-        if look.nodes is not None:  # else nothing could be started or asked
+        if look.nodes is not None:  # otherwise nothing could be started or asked
             self._enact(now)
         self._records.save_now_and_then(now)
         self._prune(now, look)
@@ -268,7 +268,8 @@ class ClusterService:
                 self._close(now, job)
 
     def _set_least(self) -> None:
-        """Else jobs of which each start takes long would do little but start."""
+        """Set the least turn of a job from measured restarts: jobs that start slowly would
+        otherwise do little but start."""
         costs = self._journal.restarts(RESTARTS)
         self._queues.set_least(least_of(costs, self._least, self._bounds.most_least))
 
@@ -297,7 +298,7 @@ class ClusterService:
         try:
             lease = self._acts.start(job)
         except EngineUnavailable:
-            self._swept = NEVER  # whether it was started is found where all that runs is looked at
+            self._swept = NEVER  # the next sweep finds whether it was started
         except NotStarted as error:
             self._close(now, replace(job, reason=error.reason, sentence=str(error)))
         else:
@@ -348,20 +349,20 @@ class ClusterService:
         more = computed - job.told
         gangs = self._queues.of(job)
         gangs.served(now, job, more)
-        # Both at once, since they may be saved before the next arrow: else it is lost, or counted
-        # twice, where the service is killed between them.
+        # Both change at once, since they may be saved before the next change of state: otherwise
+        # the time is lost, or counted twice, if the service is killed between them.
         job = replace(job, told=computed, core=gangs.progress(job.id), saved=now)
         return self._records.count(now, job, more * job.spec.gpus)
 
     def _move(self, now: float, job: JobRecord, where: Mapping[str, int]) -> JobRecord:
-        """First its GPUs are no more those of others, else it would be asked to leave them."""
+        """Write first that its GPUs are not those of others, or it would be asked to leave them."""
         job = self._write(now, job, "moved", str(where), place=where)
         self._queues.set_nodes(now, usable(self.nodes, self._records.active()))
         self._queues.of(job).moved(now, job.id, where)
         return job
 
     def _note(self, now: float, job: JobRecord, sentence: str) -> None:
-        """Once, although it is found in each step."""
+        """Write it once, although each step finds it."""
         if self._troubles.is_new(job.id, sentence):
             self._write(now, job, "note", sentence)
 
@@ -385,8 +386,8 @@ def is_moved(job: JobRecord, where: Mapping[str, int]) -> bool:
 
 
 def usable(nodes: Mapping[str, Node], active: Iterable[JobRecord]) -> dict[str, Capacity]:
-    """The GPUs of each node that jobs may have: all but those that other programs use, or that
-    processes of ours still have whose generation is closed."""
+    """The GPUs of each node that jobs may have: all but those that other programs use, or that our
+    processes of closed generations still have."""
     ours = held(active)
     return {
         name: capacity(node, max(0, node.gpus - max(0, node.used - ours.get(name, 0))))

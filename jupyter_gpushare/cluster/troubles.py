@@ -9,11 +9,11 @@ class Troubles:
         self._now: dict[str, str] = {}
 
     def begin(self) -> None:
-        """A step begins, which meets what is left of them."""
+        """A step begins, and meets those that are left."""
         self._before, self._now = self._now, {}
 
     def is_new(self, id: str, sentence: str) -> bool:
-        """A job has met one. Return whether the step before has not met the same."""
+        """Note a job's trouble. Return whether the step before did not meet it."""
         self._now[id] = sentence
         return self._before.get(id) != sentence
 

@@ -20,9 +20,8 @@ class CudaContext:
     """The context of this process on its `cuda:N`; `bytes` is its known size, 0 before CUDA runs
     here.
 
-    It is measured: all the memory that the driver says this process has, less what PyTorch has
-    reserved. Where the driver does not say, as in most containers, it is the setting
-    `cuda_context_bytes`.
+    It is measured: the memory of this process by the driver, less what PyTorch has reserved. If the
+    driver does not say, as in most containers, it is the setting `cuda_context_bytes`.
     """
 
     def __init__(self, device: str) -> None:

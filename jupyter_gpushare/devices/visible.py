@@ -4,9 +4,9 @@ The broker sees every GPU of the host. A process sees those that `CUDA_VISIBLE_D
 see, counted in CUDA's own order: the device that users and PyTorch call `cuda:0` is the first of
 them. A UUID means the same GPU in every process, so the broker is told the UUID.
 
-Where a session may have any of several GPUs (`auto`), the one that it gets becomes the only one
-that is visible, so that unchanged code computes there. Once CUDA runs in this process it is too
-late for that: then `auto` is the first visible one.
+If a session may have any of several GPUs (`auto`), the one that it gets becomes the only visible
+one, so that unchanged code computes there. Once CUDA runs in this process it is too late for that:
+then `auto` is the first visible one.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def submitted(
     wish = submission.made(settings, command, wanted, files)
     try:
         ask(settings, lambda cluster: cluster.submit(wish))
-    except (InvalidValue, DoesNotFit, BrokerUnavailable):  # else a service may have it
+    except (InvalidValue, DoesNotFit, BrokerUnavailable):  # otherwise a service may have it
         submission.discard(wish)
         raise
     return Job(wish.id, settings)

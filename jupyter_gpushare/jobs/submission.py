@@ -25,7 +25,8 @@ NOT_PASSED = (
     # The launcher gives these variables to a job itself.
     r"CUDA_VISIBLE_DEVICES|RANK|WORLD_SIZE",
     r"(GPUSHARE|LOCAL|GROUP|MASTER|TORCHELASTIC)_.*",
-    # The notebook may run in a job of these itself: libraries would take its place for the job's.
+    # The notebook may itself run in a job of Slurm, Ray or MPI: libraries would take its variables
+    # for those of this job.
     r"(SLURM|SLURMD|RAY|PMI|PMIX|OMPI|PALS|HYDRA|MV2_COMM_WORLD)_.*|MPI_LOCAL.*",
     # A program that has the token of the notebook's server acts as its user.
     r"(JUPYTERHUB|JPY)_.*|JUPYTER_TOKEN",

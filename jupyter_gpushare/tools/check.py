@@ -1,4 +1,4 @@
-"""What the doctor has found."""
+"""A finding of the doctor."""
 
 from __future__ import annotations
 

@@ -44,9 +44,7 @@ from jupyter_gpushare.client.torch.demand.counters import self_test
 lanes = cuda_lane.why_not() or _core.cuda_trouble(0)
 print(json.dumps([torch.__version__, self_test(), lanes]))
 """
-WITHOUT_LANES = (
-    "notebooks take turns all the same, and PyTorch's cache is emptied at the end of each turn"
-)
+WITHOUT_LANES = "notebooks still take turns, and PyTorch's cache is emptied at the end of each turn"
 
 
 def examine(settings: Settings) -> Iterator[Check]:

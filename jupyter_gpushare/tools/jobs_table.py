@@ -45,7 +45,7 @@ def jobs(of: Iterable[JobView]) -> Table:
 
 def cancelled(view: JobView) -> str:
     """Return the answer to the request to cancel this job."""
-    over = "is over already: " if view.ended and view.state != "cancelled" else ""
+    over = "has already ended: " if view.ended and view.state != "cancelled" else ""
     return f"{view.id} {over}{view.sentence if view.ended else 'is cancelled'}"
 
 

@@ -75,8 +75,8 @@ def _is_unasked(message: ToClient) -> bool:
 class LaneMemory:
     """The memory of the lane that the newest Grant is for; number 0 before the first.
 
-    It has one `descriptor`; or -1, and a `channel` for its chunks. Of a lane that another session
-    uses at the same time this one has an `end`, and `ledger` is the descriptor of the ledger.
+    It has one `descriptor`; or -1, and a `channel` for its chunks. If another session uses the lane
+    at the same time, this one has an `end`, and `ledger` is the descriptor of the ledger.
     """
 
     def __init__(self, number: int, descriptor: int, channel: Channel | None = None) -> None:

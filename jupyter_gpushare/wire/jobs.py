@@ -32,10 +32,11 @@ JOB_FILE = "job.json"
 
 
 class Submit(Message, frozen=True, forbid_unknown_fields=True):
-    """A job whose directory is made already. At most `nodes` nodes; 0: any number. `resumes`: it
-    saves when it is asked to yield, and goes on from there; `restarts`: from its beginning, where
-    it was lost; `tells`: it writes what it computes; `options` are for sbatch, where the engine
-    is Slurm. The answer is its JobView, also when the same is submitted again."""
+    """A job whose directory is made already. It gets at most `nodes` nodes; 0: any number.
+    `resumes`: it saves when it is asked to yield, and goes on from there; `restarts`: it starts
+    from its beginning if it was lost; `tells`: it writes what it computes; `options` are for
+    sbatch, if the engine is Slurm. The answer is its JobView, even if the same job is submitted
+    again."""
 
     id: str
     directory: str
@@ -61,8 +62,8 @@ class CancelJob(Message, frozen=True):
 
 
 class LookAtJobs(Message, frozen=True):
-    """The answer is a ClusterView: of jobs that are not over; of the newest ones, `all`; or of one
-    `id`."""
+    """The answer is a ClusterView: of jobs that have not ended; of the newest ones, `all`; or of
+    one `id`."""
 
     id: str = ""
     all: bool = False

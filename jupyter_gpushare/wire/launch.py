@@ -186,10 +186,10 @@ def _who_may(path: Path) -> str:
 
 
 def _check_server(connection: socket.socket, path: Path) -> None:
-    """In a directory for all users, such as /tmp, any user could listen for what we have to say.
+    """Check which user listens: in a directory for all users, such as /tmp, any user could.
 
-    The owner of the directory counts too: in a container both may have another number than
-    outside. It proves nothing where all users may make directories, as below /tmp.
+    The owner of the directory counts too: in a container both may have another number than outside.
+    But it proves nothing if all users may make directories, as below /tmp.
     """
     _, server = other_end(connection)
     trusted = {0, os.getuid()}
@@ -270,7 +270,7 @@ def has_ended(process: int) -> bool:
 
 
 class StartLock:
-    """The lock of the one client that may start a broker now; sixty kernels may try at once.
+    """The lock of the client that may start a broker now; sixty kernels may try at once.
 
     A process that is stopped while it has the lock (SIGSTOP, a debugger, a frozen cgroup) must
     keep no other client from a broker: a file that stays locked for `timeout` seconds is

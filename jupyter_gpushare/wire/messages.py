@@ -107,7 +107,7 @@ By: TypeAlias = Literal["user", "group", "notebook", "day", "hour"]
 
 
 class Hello(Message, frozen=True):
-    """The first message of a client. Where users come from a hub, the broker answers Unidentified
+    """The first message of a client. If users come from a hub, the broker answers Unidentified
     until it is shown a `token` of the hub, or a `ticket` that a Jupyter server has registered."""
 
     protocol: int
@@ -134,9 +134,9 @@ class Open(Message, frozen=True):
     and no other client can open it, even at a broker that has just started.
 
     `device` is the name of one, or the UUID of a GPU; or `auto`: then `among` are the UUIDs of
-    those that the process sees (none: any will do), and it gets the one with most room. With
-    more `devices` than one it is a gang, which has this number of them whole, all at once or none;
-    a session that comes back names those that it has, and `demand` is what it takes of each.
+    those that the process sees (none: any will do), and it gets the one with most room. If
+    `devices` is above 1, it is a gang, which has this number of them whole, all at once or none; a
+    session that comes back names those that it has, and `demand` is what it takes of each.
 
     `turn` numbers the client's requests. After a lost broker a client opens again with the same
     id: `holding` says that it still has turn `turn`, `waiting` that it has asked for it.
@@ -145,10 +145,10 @@ class Open(Message, frozen=True):
     whether a cell runs (a script always does). `handoff_slot` is where the session receives a
     direct handoff, and `key` is known only to the session and the broker; empty ones
     say that turns come from the broker alone. `bears_slowdown` is the slowdown up to which the
-    session may be squeezed to admit others; 1.0: it is not. For itself it bears any.
+    session may be squeezed to admit others; 1.0: it is not. To fit at all, it accepts any slowdown.
     `squeezed_bytes` are those that the Grant of the turn `holding` allowed an iteration. `shares`
-    says that the session can use a lane from one end while another one uses it from the other.
-    The `remaining_iterations` are of a loop that has `loop_iterations`.
+    says that the session can use a lane from one end while another one uses it from the other. The
+    `remaining_iterations` are of a loop that has `loop_iterations`.
     """
 
     id: str
@@ -296,8 +296,8 @@ class SetPolicy(Message, frozen=True):
 class ClassMode(Message, frozen=True):
     """Give a device to a class of a group, or end that; all devices where none is named.
 
-    With `seconds` it ends by itself. Students then have short turns and equal memory, and others
-    are throttled.
+    After `seconds` it ends by itself. During a class, students have short turns and equal memory,
+    and others are throttled.
     """
 
     group: str
@@ -348,7 +348,7 @@ class Welcome(Message, frozen=True):
 class Opened(Message, frozen=True):
     """`capacity_bytes` is the device's, and the largest size that a lane of it can have.
 
-    Where lanes are made of chunks, these have `chunk_bytes`, and the first message of a connection
+    If lanes are made of chunks, these have `chunk_bytes`, and the first message of a connection
     that says so comes with the descriptor of a socket for them (fd_channel.py). `uuid` is a GPU's,
     whose number in the client's process may differ from that in `device`. A gang gets all `gang`
     devices and their `uuids`, and the capacity of the smallest; the other fields are of the first.
@@ -367,13 +367,13 @@ class Opened(Message, frozen=True):
 class Grant(Message, frozen=True):
     """Turn `turn` is yours until you finish it, with `bytes` of the memory of your lane.
 
-    `memory` numbers that memory (0: the turn has none). Where the number differs from that in the
-    Grant before it on this connection, the descriptor of the memory comes with the message; or,
-    where it is made of chunks, there are `chunks` of them, which have been sent, and the session
-    makes those that are missing. A repeated Grant for the same turn changes the lane from the next
-    boundary on. An iteration may take `squeezed_bytes` at most, one of the session's options; 0:
-    it is not squeezed. Another session may use the lane at the same time: then this one has the
-    `end` 0 or 1 of its `bytes`, and goes by the Ledger of that memory.
+    `memory` numbers that memory (0: the turn has none). If the number differs from that in the
+    Grant before it on this connection, the descriptor of the memory comes with the message; or, if
+    it is made of chunks, there are `chunks` of them, which have been sent, and the session makes
+    those that are missing. A repeated Grant for the same turn changes the lane from the next
+    boundary on. An iteration may take `squeezed_bytes` at most, one of the session's options; 0: it
+    is not squeezed. Another session may use the lane at the same time: then this one has the `end`
+    0 or 1 of its `bytes`, and goes by the Ledger of that memory.
     """
 
     turn: int

@@ -37,8 +37,8 @@ def waiting_line(ipython: Any) -> WaitingLine:
 class NotebookLine(WaitingLine):
     """One output of the cell, replaced in place by its display id.
 
-    While the cell takes turns a thread keeps the line true, each second: others may leave, and then
-    no wait changes it any more.
+    While the cell takes turns, a thread updates the line each second: others may leave, and then no
+    wait updates it any more.
     """
 
     def __init__(self) -> None:

@@ -65,7 +65,7 @@ def tidied(freed: Mapping[str, int]) -> str:
 
 
 def held(part: HeldBytes) -> str:
-    """Only told, since the notebook would notice it if that were freed."""
+    """Say how the user can free this. It is not freed here, since the notebook would notice."""
     hold = f"{' and '.join(part.names)} {'hold' if len(part.names) > 1 else 'holds'}"
     if part.kind == "gradients":
         frees = f"`{part.names[0]}.zero_grad()` frees them"

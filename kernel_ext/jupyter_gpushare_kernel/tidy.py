@@ -1,5 +1,4 @@
-"""References that IPython keeps for display, and with them the tensors of iterations that are
-over."""
+"""References that IPython keeps for display, and with them the tensors of finished iterations."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ describe('ofKernel', () => {
     ).toBeNull();
   });
 
-  it('finds a notebook that is released until its next cell, which shares all the same', () => {
+  it('finds a notebook that is released until its next cell: it still shares', () => {
     const knows = viewer({ kernels: { k: 3 } });
     const rests = snapshotOf(device([running], { resting: [resting()] }));
     expect(ofKernel(rests, knows, 'k', 'x.ipynb')?.id).toBe('r');

@@ -91,7 +91,7 @@ describe('GpuShareModel', () => {
     expect(sockets).toHaveLength(2);
   });
 
-  it('backs off, and begins anew after a message', () => {
+  it('backs off, and begins again after a message', () => {
     for (let i = 0; i < 10; i++) {
       sockets[i].onclose!();
       vi.advanceTimersByTime(LAST_RETRY_MS);

@@ -24,7 +24,7 @@ NONE = ClusterView(cluster="", pid=0, jobs=[], nodes=[], trouble="")
 
 
 class Jobs:
-    """Each method blocks, and raises the error of the service. To look at jobs starts the service
+    """Each method blocks, and raises the error of the service. A look at jobs starts the service
     only for a user that has submitted one."""
 
     def __init__(self, settings: Settings, speak_for: str = "") -> None:
@@ -48,7 +48,7 @@ class Jobs:
         return self.are_of_several_users or self.journal.exists()
 
     def look(self, all: bool = False) -> ClusterView:
-        """Return jobs that are not over, or with `all` the newest ones too."""
+        """Return jobs that have not ended, or with `all` the newest ones too."""
         if not self.may_be:
             return NONE
         return self._ask(lambda cluster: cluster.look(all))
@@ -90,9 +90,9 @@ class Jobs:
 
 
 class JobsWatch:
-    """Keeps the newest view of the jobs, for metrics. A service without jobs is left alone, or it
-    would never end: it is asked while a job is not over, where its journal has changed, and where
-    the last answer did not come."""
+    """Keeps the newest view of the jobs, for metrics. A service without jobs is not asked, or it
+    would never end. It is asked while a job has not ended, if its journal has changed, and if the
+    last answer did not come."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
@@ -125,7 +125,7 @@ class JobsWatch:
 
     @property
     def _log_of_journal(self) -> Path:
-        """Where SQLite writes first."""
+        """SQLite's write-ahead log."""
         return self._jobs.journal.with_name(f"{self._jobs.journal.name}-wal")
 
 

@@ -64,7 +64,7 @@ LAYERS = {
     | {*("tables", "wire", "devices", "client", "jobs", "broker", "cluster", "simulator")},
 }
 
-# modules of others, of which the client has to use what they do not publish
+# modules of others whose unpublished names the client has to use
 WITH_PRIVATES = ("c10d", "sys")
 
 # what keeps the core a function of its events, and the memory free of the interpreter
@@ -130,7 +130,7 @@ class Import(NamedTuple):
 
     @property
     def package(self) -> str:
-        """At the top level; empty where the name is relative."""
+        """The package at the top level; empty if the name is relative."""
         return self.name.split(".")[0]
 
     @property
@@ -256,7 +256,7 @@ ENGINE_KNOWS = {
 
 
 def test_an_engine_knows_its_seam_directories_and_errors_alone() -> None:
-    """So neither the queue, the journal nor the states of jobs."""
+    """It knows neither the queue, the journal nor the states of jobs."""
     found = [each for each in imports_in(CLUSTER / "engines") if each.name.startswith(".")]
     expect_none(each for each in found if each.name not in ENGINE_KNOWS)
 

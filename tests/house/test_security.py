@@ -15,8 +15,8 @@ NAMED = re.findall(
 )
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
 FORBIDDEN = MODULES | {"eval", "exec", "compile", "__import__", "shell="}
-# In processes of a user, which unpickle what the same user has pickled: a job runs the cell that
-# was submitted, and its notebook reads the result.
+# These run in processes of a user and unpickle what the same user has pickled: a job runs the cell
+# that was submitted, and its notebook reads the result.
 JOBS = "jupyter_gpushare/jobs/"
 ALLOWED = {
     JOBS + "pickled.py": {"cloudpickle"},

@@ -101,7 +101,7 @@ def remarks_in_python(source: str) -> Iterator[Remark]:
 
 
 def comments_in_python(source: str) -> Iterator[Remark]:
-    """Comments, of which those in a column of adjacent lines are one."""
+    """Comments; those in a column of adjacent lines are one."""
     begins, end, text = 0, (0, 0), ""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT:
@@ -222,7 +222,7 @@ def found_in_remarks(
 
 
 def found_in_names(path: Path) -> Iterator[str]:
-    """Identifiers, and the name of the file, of which a word is banned."""
+    """Identifiers, and the name of the file, that contain a banned word."""
     for name in (Remark(0, path.stem), *NAMES[kind_of(path)](path.read_text())):
         if name.text not in NAMES_ALLOWED and any(map(is_banned, WORD.findall(name.text))):
             yield f"{named(path)}:{name.line}: {name.text}"

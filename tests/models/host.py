@@ -89,7 +89,7 @@ class Kept(WholeProcess):
         return 0 if self.is_out else self._demand.persistent_bytes
 
     def page_out(self, directory: str) -> tuple[int, str]:
-        """As the pager: where it fails, all is in."""
+        """Page out like the pager: if it fails, all memory stays in."""
         self.is_out = not self.disk_is_full and self._demand.persistent_bytes > 0
         if self.disk_is_full:
             return 0, "the disk is full"
@@ -148,7 +148,7 @@ class Notebook(Process):
         self.does(self._ends_iteration if self.is_inside else self._begins_iteration)
 
     def begins_between_cells(self) -> None:
-        """As `begins`, by a thread of the user's that no cell announces."""
+        """Like `begins`, but in a thread of the user that no cell announces."""
         self.does(self._ends_iteration if self.is_inside else self._enters)
 
     def leaves(self) -> None:
@@ -156,7 +156,7 @@ class Notebook(Process):
         self.does(self._leaves)
 
     def ends_block(self) -> None:
-        """With explicit iterations the turn goes back, and the cell continues, if there is one."""
+        """The turn of explicit iterations goes back, and the cell continues, if there is one."""
         self.is_inside = False
         self.does(self.session.leave)
 
@@ -199,7 +199,7 @@ class Notebook(Process):
 
     @property
     def has_turn(self) -> bool:
-        """A turn that has gone without Python is over before Python knows of it."""
+        """A turn that has gone without Python has ended before Python knows of it."""
         return self.session.holding and not self.session._idle_turn.gone_at()
 
     def stands_still(self) -> None:
@@ -455,7 +455,7 @@ class Broker:
         self._note_alarm()
 
     def _note_alarm(self) -> None:
-        """As Endpoint.happened: after each event."""
+        """Called after each event, like Endpoint.happened."""
         due = self.service.next_event(self._lockstep.now)
         if due is not None and (self.alarm is None or due < self.alarm):
             self.alarm = due
@@ -499,7 +499,7 @@ class Host:
         patch.setattr(client.launch, "connect", self._connect)
 
     def close(self) -> None:
-        """Clean up whatever this run found: the tests after it have the system as it is."""
+        """Clean up, whatever this run found: later tests use the real system."""
         self._at_end.close()
 
     def _end_all(self) -> None:
@@ -536,8 +536,8 @@ class Host:
         self.broker.ring()  # its recovery ends although no session comes
 
     def end_broker(self, told: int = 0) -> None:
-        """However it ends, if it had sessions. Of its messages, each client is told this number,
-        and the rest is lost."""
+        """End the broker, which was in use if it had sessions. Each client receives `told` more of
+        its messages, and the rest is lost."""
         self._was_in_use = self.broker.service.has_sessions or self.broker.is_recovering
         self.broker.end(told)
         self._broker = None
@@ -558,7 +558,7 @@ class Host:
 
     @property
     def here(self) -> list[Notebook]:
-        """Return those that have not said that they end."""
+        """Return the notebooks that have not said that they end."""
         return [notebook for notebook in self.notebooks if notebook.is_here]
 
     @property
@@ -614,8 +614,8 @@ class Host:
                 broker.ring()
 
     def exchange(self, *of: Notebook, slow: Collection[Slow] = ()) -> None:
-        """All messages arrive, and all threads continue that can, until none can; or only of some
-        notebooks, and nothing of what is slow."""
+        """Let all messages arrive and all threads continue until none can; or only those of some
+        notebooks, except slow ones."""
         if not slow:
             self.lockstep.hidden.clear()
         among = of or tuple(self.notebooks)
@@ -654,7 +654,8 @@ class Host:
         notebook.goes_on(thread, stops_at_sends)
 
     def settle(self) -> None:
-        """There is a broker, and all have found it; cells that have failed have ended."""
+        """Bring all to rest: there is a broker that all have found, and cells that have failed have
+        ended."""
         if not self.has_broker:
             self.start_broker()
         for _ in range(QUIET_STEPS):
@@ -756,8 +757,8 @@ class Host:
         return [each for each in self.here if each.session._turn.waiting and each.name in placed]
 
     def serve(self) -> None:
-        """A waiting session has its turn and ends; no session asks anew. So each has one, after as
-        many turns of others as there are others."""
+        """A waiting session has its turn and ends; no session asks again. So each has one, after at
+        most one turn of each other session."""
         self.settle()
         for notebook in self.here:
             self.hear_admin(m.Change(paused=False), notebook)

@@ -27,9 +27,9 @@ MOVES = "../unit/session/test_stacks.py"  # what may move beside threads that co
 
 
 class Mutant(NamedTuple):
-    """`before` occurs once in `file`, and `after` stands there instead. `found_by` is
-    test_orders.py where an order of events is known that shows it, and the search of test_turns.py
-    comes upon it rarely or was not tried; and other tests where it is no matter of turns."""
+    """`after` replaces `before`, which occurs once in `file`. `found_by` is test_orders.py if a
+    known order of events shows the bug and the search of test_turns.py finds it rarely or was not
+    tried; and other tests if the bug does not concern turns."""
 
     file: str
     before: str
@@ -161,8 +161,8 @@ MUTANTS = {
 
 
 def changed_copy(mutant: Mutant | None, added: Mapping[str, str] = MappingProxyType({})) -> Path:
-    """The folder of a copy with that bug, built; None: a copy without one. `added` are the texts of
-    further files."""
+    """A folder with a built copy that has that bug; None: a copy without one. `added` are the texts
+    of further files."""
     for folder in COPIED:
         _remove_moved(folder)
         shutil.copytree(ROOT / folder, COPY / folder, dirs_exist_ok=True, copy_function=_copy)

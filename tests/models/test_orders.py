@@ -261,7 +261,7 @@ def all_is_well_after_its_next_cell(host: Host, notebook: Notebook) -> None:
 
 
 def test_a_released_session_takes_no_memory_that_it_was_given_before(host: Host) -> None:
-    """Its memory is others' by then, and is not counted."""
+    """Others have its memory by then, and it is not counted."""
     (notebook,) = opened(host, "notebook")
     host.hear_admin(m.Evict(""), notebook)
     host.exchange()
@@ -389,8 +389,9 @@ def test_an_answer_from_before_its_memory_came_back_does_not_count(host: Host) -
 def test_a_successor_that_was_asked_to_page_out_before_it_asked_for_a_turn_has_its_memory_in_it(
     has_paged_out: bool, host: Host
 ) -> None:
-    """One that has paged out has its memory back with the handoff, and keeps it reserved. The other
-    one is still to be told, and finds that at the first boundary of a turn by handoff."""
+    """A session that has paged out gets its memory back with the handoff, and keeps it reserved.
+    One that has not been told yet finds the request at the first boundary of its turn by
+    handoff."""
     third = out_and_first_to_come_back(host)
     holder, successor = opened(host, "holder", "successor", demand=LARGE)
     all_begin(host, holder)

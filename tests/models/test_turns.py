@@ -3,9 +3,9 @@ every order of events (host.py).
 
 At any time: no more sessions have turns than may at once, none has memory of the lane that another
 one uses; the scheduler is valid. When all messages have arrived: the broker and the notebooks
-agree, and all admitted sessions fit. At the end: a waiting session has its turn under a fair
-policy though all others ask again and again; and where none does, after no more turns of others
-than there are others.
+agree, and all admitted sessions fit. At the end: under a fair policy a waiting session has its turn
+although all others ask again and again; and if none asks again, after at most one turn of each
+other session.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ class Turns(RuleBasedStateMachine):
         begins: list[Beginning],
         order: Sequence[int],
     ) -> None:
-        """All have had the lane. As many have a turn as may run at once, the others wait for one,
-        or for memory, where each has much; or some are idle, out, or rest. The `order` in which
-        they ask tells which is the successor of which, and so whether in its lane, by a handoff."""
+        """All have had the lane. As many have a turn as may run at once, and the others wait for
+        one, or for memory if each has much; or some are idle, paged out, or rest. The `order` in
+        which they ask decides which one succeeds which, and so whether by a handoff in its lane."""
         self.host.begin_with(policy, lanes)
         for user in users:
             self.opens(user, persistent, 20, 1.0)

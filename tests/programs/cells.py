@@ -270,7 +270,7 @@ def train(net, optimizer, x, y, count=steps):
         losses.append(loss.item())
 """
 
-# Before a case of `BODIES`: the same names as `MODEL` has.
+# Runs before a case of `BODIES`, and defines the same names as `MODEL`.
 MODEL_ON_GPU = """
 hidden = 4 * width
 net = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 4)).to(device)

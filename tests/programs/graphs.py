@@ -194,7 +194,8 @@ def hooks_of_the_user_inside_of_the_forward():
 
 
 def hooks_of_the_user_get_the_arguments():
-    """As plain tuples: torch.export and others compare the structure of arguments by type."""
+    """The hooks get plain tuples: torch.export and others compare the structure of arguments by
+    type."""
     model, found = cnn(), []
     model.register_forward_pre_hook(lambda module, args: found.append(type(args)))
     model.register_forward_pre_hook(

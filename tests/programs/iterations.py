@@ -1,4 +1,4 @@
-"""A training that runs its iterations inside `iteration()`, and what it comes to as bits."""
+"""A training that runs its iterations inside `iteration()`, and the bits of its result."""
 
 from __future__ import annotations
 

@@ -314,7 +314,7 @@ def a_large_buffer_that_changes_after_its_use():
 
 
 def constants_that_change():
-    """From one iteration to the next, as a number and as a tensor."""
+    """They change from one iteration to the next, as a number and as a tensor."""
 
     def forward(self, x):
         self.t *= 0.7

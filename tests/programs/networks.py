@@ -106,8 +106,8 @@ class Gpt(nn.Module):
 
 
 def between(change=lambda h: h):
-    """Two layers of which the second gets what `change` returns of an activation; further layers
-    follow, so that it leaves memory."""
+    """Two layers; the second gets the result of `change` for an activation. Further layers follow,
+    so that it leaves memory."""
 
     def forward(self, x):
         h = torch.tanh(self.first(x)) * 2

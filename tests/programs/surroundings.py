@@ -1,4 +1,4 @@
-"""What else there is in the process: modes, threads, tasks, children, and compilers."""
+"""Other things in the process: modes, threads, tasks, children, and compilers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tests of `_core` under sanitizers: `python -m tests.sanitized KIND FOLDER PYTEST_ARGUMENTS`.
 
-The module in FOLDER was built with -DGPUSHARE_SANITIZE=KIND, which is one of `KINDS`; Python was
-not, so that the sanitizers' run-time libraries have to be there before it starts.
+The module in FOLDER was built with -DGPUSHARE_SANITIZE=KIND, one of `KINDS`. Python was not, so the
+sanitizers' run-time libraries have to be preloaded.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ KINDS = {
         ("libasan.so", "libubsan.so", "libstdc++.so"),
         {
             # Python and PyTorch keep much memory until their end, on purpose
-            # What was never touched is zero, as without it.
+            # Untouched memory is zero, as without the sanitizer.
             "ASAN_OPTIONS": {**OF_ALL, "detect_leaks": 0, "max_malloc_fill_size": 0},
             "UBSAN_OPTIONS": {"print_stacktrace": 1, "halt_on_error": 1},
         },
         "not fork and not heap",
     ),
     # Python and PyTorch are not instrumented, so it would not see how their threads synchronise.
-    # In a child that is forked beside other threads it starts no thread, as the workers of a
+    # It starts no thread in a child that is forked beside other threads, as the workers of a
     # DataLoader do.
     "thread": Kind(
         ("libtsan.so", "libstdc++.so"),

@@ -12,8 +12,8 @@ Span = tuple[float, float]
 
 
 class Notebook(NamedTuple):
-    """Iterations of each cell; the first cell is wanted at once. Where there is a `gap`, one is
-    wanted each `gap` seconds, else `pause` seconds after the one before has ended."""
+    """Iterations of each cell; the first cell is wanted at once. If there is a `gap`, one is wanted
+    every `gap` seconds; otherwise `pause` seconds after the one before has ended."""
 
     name: str
     pictures: int  # of a batch

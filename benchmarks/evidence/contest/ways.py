@@ -93,7 +93,7 @@ def lock_file(beside: Beside, name: str) -> Iterator[Cell]:
 
 @contextmanager
 def shared(beside: Beside, name: str) -> Iterator[Cell]:
-    """As `%gpushare on` does, with each cell as in a kernel."""
+    """Share as `%gpushare on` does, with each cell as in a kernel."""
 
     @contextmanager
     def cell() -> Iterator[None]:

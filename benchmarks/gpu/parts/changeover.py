@@ -2,9 +2,9 @@
 
 Two sessions both want the turn all the time, and each gives it away after one iteration. A context
 switch lasts from when the device has done the one's iteration to when the other may begin its own:
-survivors have been moved out of the lane by then. These may be nothing, the gradients, one more
-tensor that Python reaches, all of which are moved, or a graph that only autograd reaches, whose
-chunks become private.
+survivors have been moved out of the lane by then. These may be nothing, the gradients, or one more
+tensor that Python reaches, which are moved; or a graph that only autograd reaches, whose chunks
+become private.
 """
 
 from __future__ import annotations

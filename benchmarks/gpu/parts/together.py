@@ -1,8 +1,8 @@
 """Two and four notebooks on one GPU: time over one after the other, and the card's memory.
 
-Stock PyTorch comes first: each training alone, which is `serial`, and then all at once. With
-sharing they are all at once in turns. Busy ones do nothing but train; half-busy ones spend as long
-on the host, loading a batch, as the device takes for it. Every ratio is one to stock's serial time.
+Stock PyTorch comes first: each training alone, which is `serial`, and then all at once. Then all
+take turns with sharing. Busy ones do nothing but train; half-busy ones spend as long on the host,
+loading a batch, as the device takes for it. Every ratio is one to stock's serial time.
 
 Memory is what NVML says the card has in use, less what was in use before: the most while all
 train, once they have learned what they need. `needed` is the sum of what persists, each process's

@@ -51,8 +51,8 @@ void ClusterPass::choose_running(std::size_t index) {
   yields_.push_back(index);
 }
 
-// The first line is what thousands of gangs cost that wait: all others are passed at most once for
-// each device, but for the second one, which looks at the hosts.
+// The first line is the cost of thousands of waiting gangs: all others are passed at most once for
+// each device, except the second one, which looks at the hosts.
 void ClusterPass::choose_waiting(std::size_t index) {
   const Gang& gang = order_[index]->gang;
   if (gang.devices > left_in_all_) return skip(index);
@@ -102,7 +102,7 @@ bool ClusterPass::take(const DeviceCounts& holds) {
   return true;
 }
 
-// They are found at the latest with all gangs that come later: what is left is of them, of gangs
+// Enough devices are found at the latest with all later gangs: all that is left is theirs, of gangs
 // that are asked, or free.
 DeviceCounts ClusterPass::reserve(std::size_t index, const Wish& wish) const {
   DeviceCounts reach = free_;

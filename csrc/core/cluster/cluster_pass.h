@@ -1,12 +1,12 @@
 // One decision about the gangs of a cluster: which of those that wait start, on which devices, and
 // which of those that run are asked to yield. It changes nothing; the queue enacts it.
 //
-// From the first gang of the order on, each one that still fits is chosen; one that does not is
-// skipped. The chosen gangs fit together, so each of them starts as soon as it finds enough free
-// devices. A gang that may have its devices of any hosts needs only their number. For one that
-// wants them of a few hosts a number says little: while it waits, places are reserved for it, of
-// what is free, then of gangs that are asked to yield already, then of those that come last. So no
-// gang behind it takes them, and the next decision asks no other gang for the same.
+// Gangs are tried in order: one that still fits is chosen, one that does not is skipped. The chosen
+// gangs fit together, so each of them starts as soon as it finds enough free devices. A gang that
+// may have its devices of any hosts needs only their number. For a gang that wants them on a few
+// hosts the number is not enough: while it waits, devices are reserved for it, first free ones,
+// then those of gangs that are already asked to yield, then those of the gangs that come last. So
+// no gang behind it takes them, and the next decision asks no other gang for the same.
 //
 // While the first one that is skipped may have devices kept for it, none that was stopped is
 // started behind it.

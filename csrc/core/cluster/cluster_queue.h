@@ -10,8 +10,8 @@
 //
 // Thresholds of attained service make queues of it. A gang that crosses one goes to the tail of the
 // next queue, and with `las` a queue is served in the order in which gangs came into it. That is
-// not the order in which they started: else a wide gang that has never run would stand behind
-// each narrow one that started in a gap it could not use, forever.
+// not the order in which they started: otherwise a wide gang that has never run would stand forever
+// behind each narrow one that started in a gap it could not use.
 //
 // The knob prevents starvation: a gang that has waited `knob` times as long as it has run since it
 // came into the first queue goes back there, to its *tail*, and is as young as one that just
@@ -70,8 +70,8 @@ struct GangRules {
   GangRules in_parts(int parts) const;
 };
 
-// The state of a gang. `run` and `waited` count since it came into the first queue; it has
-// `waited` only once it has run.
+// The state of a gang. `run` and `waited` count since it came into the first queue; `waited` is 0
+// until it has run.
 struct GangProgress {
   Gang gang;
   std::size_t queue = 0;
@@ -122,8 +122,8 @@ class ClusterQueue {
   // std::invalid_argument for a gang that the hosts could never hold, at their largest.
   void request(Seconds now, const Gang& gang);
   // The hosts have these devices from now on: fewer where others use some, none of a host that is
-  // lost or to be emptied. New hosts come last. A gang that has devices which are there no more is
-  // asked to yield, even if it stays. Raises std::invalid_argument.
+  // lost or to be emptied. New hosts come last. A gang whose devices are gone is asked to yield,
+  // even if it stays. Raises std::invalid_argument.
   void set_hosts(Seconds now, const DeviceCounts& hosts);
   // The gang has computed on its devices for this service more, in this turn or in the one that has
   // ended. Raises std::invalid_argument where service is not told.
@@ -143,7 +143,7 @@ class ClusterQueue {
   // queue are restored before any of them has an event. One whose hosts are not back yet waits for
   // them, or is asked to yield. Raises std::invalid_argument.
   void restore(Seconds now, const GangProgress& progress);
-  // The gang has its devices no more, or does not want them any more.
+  // The gang no longer has its devices, or no longer wants them.
   void finish(Seconds now, const std::string& id);
   // The same, and the gang is forgotten.
   void close(Seconds now, const std::string& id);

@@ -1,8 +1,8 @@
 // The devices of several hosts: how many there are, how many of each no gang has, and which of them
 // a gang gets.
 //
-// Invariants, which is_valid() checks: on each host, devices are free or in use. Where a
-// host has lost devices that gangs still have, fewer than none of it are free.
+// Invariants, which is_valid() checks: on each host, devices are free or in use. If a host has lost
+// devices that gangs still have, its count of free devices is negative.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // The state of one device: its rules and sessions, and the objects that keep their lanes, their
-// fair shares, where their memory is, and how many lanes should run. Each of these looks after its
-// own; what holds between them is looked at here.
+// fair shares, where their memory is, and how many lanes should run. Each of these checks itself;
+// this checks what must hold between them.
 //
 // Nothing is decided here. Events and the pass change it; what decides or shows reads it.
 //
@@ -59,7 +59,8 @@ struct DeviceState {
   bool may_join(const Session& waiting) const;
   // Whether it may have the end of its lane that its predecessor had, whatever the other one does.
   bool may_take_end(const Session& successor) const;
-  // When its memory is on the device; in the past, it is there already; absent where unknown.
+  // The time at which its memory is on the device; in the past if it is there already; absent if
+  // unknown.
   std::optional<Seconds> is_in_by(const Session& session) const {
     return residency.is_in_by(session.memory);
   }

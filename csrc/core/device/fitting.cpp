@@ -86,7 +86,7 @@ void Placement::each_squeezable(const Visit& visit) const {
 }
 
 // Gives it the largest of its options that is not above `left` and fits; if it `keeps` what it has,
-// no less than that, unless it needs less. Where none fits, its place stays as it is.
+// no less than that, unless it needs less. If none fits, its place stays as it is.
 void Placement::fit(const Session& session, Bytes left, bool keeps) {
   const Demand& demand = session.demand;
   const Bytes has = state_.lanes.table().demand_of(session.number).ephemeral;

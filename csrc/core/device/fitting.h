@@ -30,7 +30,7 @@ class Fitting {
   explicit Fitting(const DeviceState& state);
 
   bool has_room(const Session& newcomer) const;
-  // Whether it has as soon as no session runs.
+  // Whether it has room as soon as no session runs.
   bool has_room_when_idle(const Session& newcomer) const {
     return squeeze_.admits(newcomer.demand, true);
   }

@@ -1,7 +1,7 @@
-// Where the persistent memory of sessions is, as their cells, waits and turns want it, and as they
-// say themselves. A session is out, without a place, until there is room for it again.
+// Follows where the persistent memory of sessions is: where their cells and waits need it, and
+// where they report it. A session that is paged out has no place until there is room for it again.
 //
-// Which sessions are asked to page out is decided elsewhere (eviction.h).
+// eviction.h decides which sessions are asked to page out.
 #pragma once
 
 #include <optional>
@@ -20,8 +20,8 @@ class Paging {
   void end_cell(Session& session);
   // Its persistent memory is on disk, so it has no place any more.
   void page_out(Session& session, Bytes bytes);
-  // It has come to need its memory: a request to page out is withdrawn, and if it is out, it waits
-  // to come back. That wait counts from an earlier request, if there is one.
+  // The session needs its memory: a request to page out is withdrawn, and if it is out, it waits to
+  // be paged in. That wait counts from an earlier request, if there is one.
   void call_back(Session& session);
   void give_up_return(Session& session);
   void bring_in(Session& session);

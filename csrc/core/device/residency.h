@@ -1,6 +1,6 @@
 // The residency state of sessions' persistent memory: on the device; there, but asked to page out;
-// on disk; or on disk and waiting for room to come back. Which sessions are asked to page out is
-// decided elsewhere (eviction.h).
+// on disk; or on disk and waiting for room to come back. eviction.h decides which sessions are
+// asked to page out.
 //
 // Each session has its Memory, which all may read and only the Residency changes: so the sessions
 // that are out, asked to page out, or refused, are counted at all times.
@@ -35,11 +35,11 @@ class Residency {
     }
     const Wait& back() const { return back_; }  // while it is returning
     Bytes paged_out_bytes() const { return paged_out_bytes_; }
-    // Since it came in; until its next iteration.
+    // True from paging in until its next iteration.
     bool was_just_paged_in() const { return page_in_.has_value(); }
     // It could not page out, and no cell of it has begun since.
     bool refused() const { return refused_; }
-    // The cause in its words; absent where it has not answered.
+    // The cause in its words; absent if it has not answered.
     const std::optional<std::string>& refusal() const { return refusal_; }
     // Id of the session for which it was asked to page out; "": for programs that are not sessions.
     const std::optional<std::string>& evicted_for() const { return evicted_for_; }
@@ -93,9 +93,10 @@ class Residency {
   bool has_refusals() const { return refusals_ > 0; }
   // Whether sessions are paging out, the last asked for this one.
   bool is_evicting_for(SessionNumber number) const { return leaving_ > 0 && number == awaits_; }
-  // When its memory is on the device; in the past, it is there already; absent where unknown.
+  // The time at which its memory is on the device; in the past if it is there already; absent if
+  // unknown.
   std::optional<Seconds> is_in_by(const Memory& memory) const;
-  // Seconds to page in; absent where unknown.
+  // Seconds to page in; absent if unknown.
   std::optional<Seconds> takes(Bytes bytes) const;
   // The deadline of a page-out: a session that hangs must not keep others waiting for memory.
   static Seconds leaves_by(const Memory& memory, Bytes persistent, Seconds lease);

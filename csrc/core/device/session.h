@@ -47,7 +47,7 @@ struct Session {
   double bears = 1.0;
   Residency::Memory memory;        // its persistent one
   std::optional<Request> request;  // it waits; never together with a turn
-  std::optional<Wait> position;    // in its user's queue; kept where its turn ends for others
+  std::optional<Wait> position;    // in its user's queue; kept if its turn ends for others
   std::optional<Turn> turn;        // it runs
   TurnNumber last_turn = 0;
   // Length of the last turn that it ended unasked, until one lasts a quantum.
@@ -55,7 +55,7 @@ struct Session {
   Pace pace;
   Seconds device_seconds = 0, waited_seconds = 0;  // of finished turns and waits
   Seconds before_cell = 0;                         // device seconds when its cell began
-  Seconds boost = 0;  // how long it goes first, from the last pass or its turn's begin
+  Seconds boost = 0;  // how long it goes first, from the last pass or the begin of its turn
   std::int64_t iterations = 0;
   std::optional<std::int64_t> remaining_iterations;  // declared, less those done since
   Seconds reported_seconds = 0;                      // device seconds at the last report
@@ -83,7 +83,7 @@ inline const Wait* wait_of(const Session& session) {  // nullptr: it waits for n
   return session.request ? &*session.request : nullptr;
 }
 
-// Bytes that it needs in the lanes where an iteration may take `left` bytes.
+// Bytes that it needs in the lanes if an iteration may take `left` bytes.
 Demand room_for(const Session& session, Bytes left);
 // Whether a direct handoff between them is allowed.
 bool trust(const Session& a, const Session& b);

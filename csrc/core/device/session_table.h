@@ -64,7 +64,7 @@ class SessionTable {
   Session& at(SessionNumber number) { return *sessions_.at(index_of(number)); }
   const Session* find(SessionNumber number) const;  // nullptr: it is not open
 
-  // In the order in which they opened.
+  // Iterates in the order in which the sessions opened.
   auto begin() const { return Iterator<const Session>(sessions_.begin()); }
   auto end() const { return Iterator<const Session>(sessions_.end()); }
   auto begin() { return Iterator<Session>(sessions_.begin()); }

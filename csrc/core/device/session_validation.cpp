@@ -17,7 +17,7 @@ constexpr Bytes kMostBytes = std::numeric_limits<Bytes>::max();
 
 std::string exact(Bytes bytes) { return std::to_string(bytes) + " bytes"; }
 
-// In the words of format.py. Two amounts that read the same are told exactly.
+// Uses the words of format.py. Gives two amounts exactly if they would read the same.
 std::string too_large(Bytes persistent, Bytes ephemeral, Bytes capacity, const char* squeezed) {
   const Bytes needs = persistent + std::min(ephemeral, kMostBytes - persistent);
   const bool are_close = bytes_in_words(needs) == bytes_in_words(capacity);

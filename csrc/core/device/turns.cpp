@@ -88,7 +88,7 @@ void Turns::begin_wait(Session& session, TurnNumber turn) {
   paging_.call_back(session);
 }
 
-// While it waits to come back, that wait is counted, which began no later.
+// If it waits to be paged in, that wait is counted instead, since it began no later.
 void Turns::end_wait(Session& session) {
   const bool returns = session.memory.residence() == Residence::returning;
   if (!returns) session.waited_seconds += state_.now - session.request->since;

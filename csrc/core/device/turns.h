@@ -1,7 +1,7 @@
-// Waits and turns of sessions: how they begin and end. What changes of a session's place, share and
-// memory with them changes here too, so that all agree.
+// Waits and turns of sessions: how they begin and end. Changes of a session's place, share and
+// memory that go with them happen here too, so that all agree.
 //
-// Which session is to begin or end is decided elsewhere (pass.h).
+// pass.h decides which session begins or ends.
 #pragma once
 
 #include "core/device/device_state.h"

@@ -8,8 +8,8 @@
 // and a wide one is not passed over because narrow ones fit into more gaps: the devices of a gang
 // that comes first and could have them are kept from gangs that come later.
 //
-// One that comes first, but has to wait for turns of several others that are not over together,
-// keeps no device idle for that. After its aging it does, or it could starve.
+// A gang that comes first, but has to wait for turns of several others that do not end together,
+// keeps no device idle meanwhile. After its aging it does, or it could starve.
 #pragma once
 
 #include <cstdint>
@@ -50,11 +50,12 @@ class GangQueue {
   // Its turn has begun: a gang that was called has all of its devices; one that opens with its turn
   // has had them since before, called or not.
   void begin(Seconds now, const std::string& id);
-  // The gang waits no more, and has none of its devices. Harmless if it has not.
+  // The gang no longer waits, and has none of its devices. Harmless if it never did.
   void finish(Seconds now, const std::string& id);
 
   Calls assign(Seconds now);
-  // When time alone changes something, computed by the last assign(); kNever: it does not.
+  // The next time at which time alone changes something, computed by the last assign(); kNever:
+  // never.
   Seconds next_event() const { return next_; }
 
   bool contains(const std::string& id) const { return numbers_.contains(id); }

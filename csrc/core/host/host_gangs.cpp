@@ -51,7 +51,7 @@ void pass_on(HostGangs::Gang& gang, Decision& decision) {
 
 // --- one gang ------------------------------------------------------------------------------------
 
-// Until settle() finds that it could have all of its devices.
+// It waits until settle() finds that it could have all of its devices.
 void HostGangs::Gang::begin_wait(Seconds now, TurnNumber number) {
   stage = Stage::kept;
   turn = number;
@@ -254,7 +254,7 @@ bool HostGangs::follow_queue(Decision& decision) {
   return !calls.called.empty() || !calls.yields.empty();
 }
 
-// Whether it cannot have all of its devices at once, for longer than the turns take that are ended
+// Whether it will still lack some of its devices when the turns have ended that are asked to end
 // for it.
 bool HostGangs::is_kept(const Gang& gang) const {
   return !may_seek(gang) || lacks_room(gang) || is_behind_overdue(devices_, gang, now_);

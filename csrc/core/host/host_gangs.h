@@ -9,10 +9,10 @@
 // A gang that was called has its turn, for an iteration at least, even if others come first by now.
 // Only a gang that could not get all of its devices is called back, so that no device is kept idle:
 // one that is paused or throttled, that has no room on one of them, or where an overdue session has
-// one. Where it has no room it waits for memory like other sessions: so idle sessions are paged out
-// for it, and aging bounds backfill before it. Of gangs that lack room and have a device in common
-// the one that opened first may have places, and the others stand back and have none: two that each
-// keep the place that the other lacks would wait forever.
+// one. A gang without room waits for memory like other sessions: idle sessions are paged out for
+// it, and aging bounds backfill before it. Among gangs that lack room and share a device, only the
+// one that opened first may have places: otherwise two could each hold the place that the other
+// lacks, and deadlock.
 //
 // Invariants, which is_valid() checks: a gang that has its turn has a turn on each of its
 // devices, and one that is not called has one on none; and what must stay true of the queue.

@@ -100,8 +100,8 @@ class Scheduler {
   std::unique_ptr<DeviceState> state_;
   Pass pass_{*state_};
   mutable Forecast forecast_;
-  // When something happened last that may explain another order of the waiting sessions. Time alone
-  // does not: what is shown is their order then.
+  // The last time when something happened that may explain another order of the waiting sessions.
+  // Time alone does not: their order then is shown.
   Seconds ordered_ = -kNever;
 };
 

@@ -60,8 +60,8 @@ class LaneAllocator {
   // Sets the unmanaged memory, at most all of the device.
   void set_unmanaged(Bytes bytes);
 
-  // Whether the demand fits: into the empty device; beside unmanaged memory alone; in place(). And
-  // the bytes that it would add at least.
+  // Whether the demand fits: into the empty device; beside unmanaged memory alone; in place().
+  // `needs` returns the least bytes that it would add.
   bool fits_empty(const Demand& demand) const { return fits_into(capacity_, demand); }
   bool fits_alone(const Demand& demand) const { return fits_into(room(), demand); }
   bool fits(const Demand& demand) const;

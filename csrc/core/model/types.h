@@ -123,13 +123,13 @@ struct Yield {
 
 // The effects of one event. A grant holds until the session finishes it; a yield asks for that
 // at the next boundary and is sent once per turn. A named successor has the turn next, whatever
-// happens, unless it withdraws: the session that yields may pass the turn by a direct handoff.
+// happens, unless it withdraws: the yielding session may pass the turn by a direct handoff.
 //
 // `page_outs` and `page_ins` are ids. The former are asked to page out, and answer with paged_out
 // or page_out_failed unless they become busy or ask for a turn before; a session that does not
 // answer within the lease, plus the time that moving its bytes may take, is assumed to stay. The
-// latter have their places again, and page in before anything else, a grant in the same decision
-// included; a session that does not want that any more answers paged_out again.
+// latter have their places again, and page in before anything else, even before a grant in the same
+// decision; a session that no longer wants that answers paged_out again.
 struct Decision {
   std::vector<Grant> grants;
   std::vector<Yield> yields;
@@ -163,7 +163,7 @@ struct SessionState {
   bool busy = true;
   Bytes squeezed = 0;     // of an iteration; 0: it is not squeezed
   double slowdown = 1.0;  // for that
-  // Since the last known boundary, while it is asked to yield at the next one.
+  // Time since the last known boundary, while it is asked to yield at the next one.
   std::optional<Seconds> in_iteration;
 };
 

@@ -32,8 +32,8 @@ Eviction::Plan Eviction::plan() const {
   return for_waiting(idle);
 }
 
-// For the first session that waits for memory and would fit if all idle sessions were out. Held
-// lanes count as merged, since their holders are asked to yield where that is needed.
+// Plans for the first session that waits for memory and would fit if all idle sessions were out.
+// Held lanes count as merged, since their holders are asked to yield where that is needed.
 Eviction::Plan Eviction::for_waiting(const Sessions& idle) const {
   const Demand staying = this->staying(idle);
   const SessionNumber first = admission_.first([&](const Session& session) {
@@ -98,8 +98,8 @@ Eviction::Sessions Eviction::waiting_behind(const RunQueueEntry& first) const {
   return sessions;
 }
 
-// In this order each session stays if it fits beside the others once all are squeezed as far as
-// they may be, so none is evicted without need.
+// Tries the sessions in this order: one stays if it fits beside the others once all are squeezed as
+// far as they may be. So none is evicted without need.
 std::vector<SessionNumber> Eviction::leaving(const Demand& room, const Sessions& may_leave) const {
   Demand staying = this->staying(may_leave);
   const Bytes left = left_beside(staying);

@@ -127,8 +127,8 @@ void Pass::grant(RunQueue& run_queue, Decision& decision) {
 }
 
 // The best of the sessions that can start. If the best of all has to run alone, the device drains
-// for it. One that could only join another in its lane does so where none that waits goes before
-// it: else the lane might never be free for that one.
+// for it. One that could only join another in its lane does so if no waiting session goes before
+// it: otherwise the lane might never be free for that one.
 RunQueueEntry* Pass::next_to_start(RunQueue& run_queue) const {
   if (state_->limit() != 0 && state_->lanes.table().holders() >= state_->limit()) return nullptr;
   if (std::ranges::any_of(run_queue.running, &RunQueueEntry::everywhere)) return nullptr;
@@ -171,8 +171,8 @@ void Pass::ask_to_yield(RunQueue& run_queue, Decision& decision) {
 
 // --- memory --------------------------------------------------------------------------------------
 
-// Returns whether any session is asked. The device need not drain then for the session for which
-// they are paged out, so that others may start.
+// Returns whether any session is asked. Then the device need not drain for the session for which
+// they are paged out, so others may start.
 bool Pass::ask_to_page_out(RunQueue& run_queue, Decision& decision) {
   if (state_->recovering) return false;
   const std::size_t before = decision.page_outs.size();
@@ -210,8 +210,8 @@ std::optional<Seconds> Pass::next_change(const RunQueue& run_queue, Seconds now)
     if (const auto asked = holder.session->turn->asked)
       at(*asked + state_->rules.lease);
     else
-      // A little before: by then it counts as now, whatever rounding does. So a boundary at just
-      // that moment ends the turn, as forecasts have it.
+      // A little earlier: by then the end counts as now, in spite of rounding. So a boundary at
+      // exactly that moment ends the turn, as forecasts have it.
       next = std::min(next, now + std::max(0.0, holder.ends_in - kSoon / 2));
   }
   for (const RunQueueEntry& waiting : run_queue.waiting)
@@ -220,7 +220,7 @@ std::optional<Seconds> Pass::next_change(const RunQueue& run_queue, Seconds now)
   return next == kNever ? std::nullopt : std::optional(next);
 }
 
-// When the next deadline of a page-out passes.
+// The next deadline of a page-out.
 Seconds Pass::next_page_out(Seconds now) const {
   Seconds next = kNever;
   if (state_->residency.leaving() == 0) return next;

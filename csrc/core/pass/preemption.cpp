@@ -63,8 +63,8 @@ Seconds Preemption::asked(const RunQueueEntry& holder) const {
   return holder.session->turn->asked.value_or(holder.must_end ? now_ : kNever);
 }
 
-// The turn ends for the soonest of the sessions that are left, and for none of them sooner than
-// now. If it ends now, the best of them will have its lane.
+// The turn ends at the earliest time that one of the remaining sessions asks for, but not before
+// now. If it ends now, the best of them gets its lane.
 void Preemption::time_turn(RunQueueEntry& holder, std::vector<const RunQueueEntry*>& left) const {
   if (holder.must_end || holder.session->turn->asked) holder.ends_in = 0;
   if (holder.promised) return;
@@ -98,7 +98,7 @@ void Preemption::choose_successor(RunQueueEntry& holder, std::vector<const RunQu
   if (follows_beside(*(*best)->session, *holder.session)) left.erase(best);
 }
 
-// Else the other holder has to end for it as well.
+// If not, the other holder's turn has to end for it as well.
 bool Preemption::follows_beside(const Session& other, const Session& holder) const {
   const Session* beside = state_.beside(holder);
   if (!beside) return true;

@@ -80,8 +80,8 @@ bool before(const Policy&, const Candidate&, const Candidate&);
 Candidate after_turn(Candidate waiting, const Candidate& holder);
 // Seconds until the holder's turn should end for the waiting session: 0 is now, kNever is not by
 // time alone. A session that ends its turns before a quantum, since it computes nothing for a
-// while, waits no longer for a turn of the holder than its own ones last: else it would lose by
-// that.
+// while, waits for a turn of the holder no longer than its own turns last: otherwise it would lose
+// by that.
 Seconds ends_in(const Policy&, const Candidate& holder, const Candidate& waiting, Seconds quantum);
 
 }  // namespace gpushare

@@ -1,6 +1,6 @@
-// Shortest remaining time first, by weight, for a user's notebooks. Where the remaining work is not
-// declared, or was and is overrun, service so far stands in for it: a session that has run long
-// will probably run long. A turn is ended at once for a session that is shorter by more than one
+// Shortest remaining time first, by weight, for a user's notebooks. If the remaining work is not
+// declared, or is overrun, the service so far stands in for it: a session that has run long will
+// probably run long. A turn is ended at once for a session that is shorter by more than one
 // quantum, so that two equal ones do not switch forever.
 #include "core/policies/policies.h"
 

@@ -66,7 +66,7 @@ struct Decayed {
   void add(Seconds now, const Fading& fading, Seconds seconds) {
     if (seconds != 0) units += seconds / fading.factor(now);
   }
-  // From one epoch or half-life to another: what is equal stays equal, and the order is kept.
+  // Converts to another epoch or half-life: equal values stay equal, and the order is kept.
   void convert(Seconds now, const Fading& from, const Fading& to) {
     units = units * from.factor(now) / to.factor(now);
   }

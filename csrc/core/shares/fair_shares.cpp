@@ -6,8 +6,8 @@
 namespace gpushare {
 namespace {
 
-// A user without a leaf that has used less, faded and by weight, is forgotten. Were that as much as
-// a turn, short turns would be free for a user that opens a notebook for each.
+// A user without a leaf that has used less than this, faded and by weight, is forgotten. If it were
+// as much as a turn, short turns would be free for a user that opens a notebook for each.
 constexpr Seconds kForgotten = 1e-3;
 
 }  // namespace

@@ -6,8 +6,8 @@
 namespace gpushare {
 namespace {
 
-// More than this factor of the weighted speedup is growth. A mix that stays in one lane loses no
-// more than that.
+// More than this factor of the weighted speedup is growth. A mix that stays in one lane loses at
+// most this.
 constexpr double kGrowth = 1.02;
 // The part of the time that probes may cost.
 constexpr double kCost = 0.01;
@@ -131,8 +131,8 @@ void ConcurrencyTuner::rest(Seconds cost) {
   pause_ = cost / kCost;
 }
 
-// The other load of the machine changes too, so nothing is closed for good before each of them was
-// measured again. An outcome that was found again and again is trusted longer.
+// Other load of the machine changes too, so no number is ruled out before each session was measured
+// again. An outcome that is found repeatedly is trusted longer.
 void ConcurrencyTuner::watch() {
   if (window_.time() < turns(kWatched) * backoff_ || !window_.is_enough()) return;
   const std::optional<double> speedup = window_.speedup();

@@ -3,12 +3,13 @@
 // Whether they do is a property of the hardware and of what runs there, so it is measured. While a
 // session runs alone it tells how long an iteration takes it alone. While several run at once, each
 // iteration counts as that time of work; work done in a second of time is the *weighted speedup*,
-// which is 1 where one after the other has the device.
+// which is 1 if they have the device one after the other.
 //
-// A probe begins with one lane, until all are known, and climbs: 2 lanes at once, 4, 8, for as long
-// as it grows. The best number is kept, and watched: the next probe comes as soon as it is below 1.
-// Else it comes when the time since the last one makes its cost one part in a hundred, and later
-// and later while neither the sessions nor the outcome change.
+// A probe begins with one lane, until the pace of each session alone is known, and then tries 2, 4,
+// 8 lanes at once for as long as the weighted speedup grows. The best number is kept and watched:
+// the next probe comes as soon as its speedup is below 1. Otherwise it comes when the time since
+// the last one makes its cost one hundredth, and later each time while neither the sessions nor the
+// outcome change.
 //
 // A SessionMix has the pace of each session alone, and the progress of several together is in a
 // SpeedupWindow. Decisions are made in follow(), and nowhere else; time is an argument.
@@ -69,7 +70,7 @@ class ConcurrencyTuner {
   void end_probe();
   void break_off();
 
-  // Between two probes.
+  // Called between two probes.
   void watch();
   void rest(Seconds cost);
   double speedup_kept() const { return kept_ > 1 ? outcome_.speedup.value_or(1) : 1; }

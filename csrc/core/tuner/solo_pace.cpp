@@ -5,7 +5,7 @@
 namespace gpushare {
 namespace {
 
-// In quanta, since sessions are seen at their turns' ends.
+// Counted in quanta, since sessions are seen at the ends of their turns.
 constexpr double kAlone = 1.5;  // until the pace is known
 constexpr double kRemembered = 16;
 

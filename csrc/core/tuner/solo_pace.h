@@ -22,14 +22,14 @@ class SoloPace {
   // It did `iterations` since its last report, in `seconds` of its turns. A report that has no
   // iterations comes from the middle of one: then no interval has ended.
   std::optional<Interval> report(Seconds now, std::int64_t iterations, Seconds seconds);
-  // Counts an interval that it ran alone. Measurements before `since` do not count any more,
-  // and half of the rest is forgotten again and again.
+  // Counts an interval that it ran alone. Measurements before `since` no longer count, and the rest
+  // decays.
   void count(const Interval& alone, Seconds now, Seconds since, Seconds quantum);
   void forget() { iterations_ = seconds_ = 0; }
 
   bool is_known(Seconds quantum) const;
   Seconds seen() const { return seen_; }  // when it was last seen alone
-  // The time of these iterations alone. Only where its pace is known.
+  // The time of these iterations alone. Its pace must be known.
   Seconds work(double iterations) const { return iterations * (seconds_ / iterations_); }
 
  private:

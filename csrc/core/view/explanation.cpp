@@ -189,7 +189,7 @@ Why Explanation::of_squeezed(const Session& session) const {
   return why;
 }
 
-// The last to come of those without which it would have more; nullptr: there is none.
+// The latest of the sessions without which it would have more; nullptr if there is none.
 const Session* Explanation::squeezed_for(const Session& session, Bytes has) const {
   const Session* last = nullptr;
   for (const Session& other : state_.sessions) {

@@ -1,15 +1,15 @@
 // Expected waits: when waiting sessions begin, if no other session comes (rehearsal.h).
 //
-// A wait is absent where a turn with an unknown end comes first. Where several lanes run, others
-// may follow in their lanes meanwhile; but soon after that turn should end it is unknown which
-// session follows it. A wait is absent too during a probe, since the number of lanes after it is
-// unknown; and one above a day, which a loop of a billion declared iterations would give.
+// A wait is absent if a turn with an unknown end comes first. If several lanes run, sessions may
+// follow in the other lanes meanwhile; but soon after that turn should end it is unknown which
+// session follows it. A wait is also absent during a probe, since the number of lanes after it is
+// unknown, and if it is above a day, as after a loop of a billion declared iterations.
 //
-// A wait is a bound where a cell that has not declared its iterations may end before: others begin
-// sooner then.
+// A wait is an upper bound if a cell that has not declared its iterations may end before: then
+// others begin sooner.
 //
-// A forecast is replaced as soon as that costs little of the time since, so a reader may get the
-// last one.
+// A forecast is replaced once its cost is small against the time since the last one, so a reader
+// may get an older one.
 #pragma once
 
 #include <optional>
@@ -30,7 +30,7 @@ class Forecast {
 
   // Seconds from now until the turn that the session waits for; it must have a place.
   std::optional<Expected> wait(const DeviceState& state, const Session& session, Seconds now);
-  // Something has happened: what was cheap to make is made again.
+  // Something has happened: forecasts that were cheap to make are made again.
   void age();
 
  private:

@@ -129,7 +129,7 @@ bool Rehearsal::may_end(const Session& session) {
   return !may_end_.emplace(session.number, next).second;
 }
 
-// When its turn has had as many iterations, and one at least.
+// The time at which its turn has had this number of iterations, but at least one.
 Seconds Rehearsal::boundary(const Session& session, double iterations) {
   const double whole = std::max(1.0, std::ceil(iterations - kRounding));
   return session.turn->boundary + whole * *session.pace.iteration();
@@ -141,14 +141,14 @@ Seconds Rehearsal::latest(const Session& session, Seconds from) {
   return boundary + session.pace.latest(std::max(0.0, from - boundary), session.pace.longest());
 }
 
-// One that has several devices is not asked for one of them. How long it takes to page in is only
-// known once that was measured.
+// A session on several devices is not asked to yield one of them. The time to page in is only known
+// once it was measured.
 bool Rehearsal::is_known(const Session& session) const {
   return session.pace.iteration() && !session.alone && state_.is_in_by(session);
 }
 
-// Whether its present iteration has lasted longer than usual: else it would have ended its turn, or
-// have said that iterations go on, as it does now and then.
+// Whether its present iteration has lasted longer than usual: otherwise it would have ended its
+// turn, or have reported iterations, as it does now and then.
 bool Rehearsal::is_late(const Session& session) const {
   const auto& turn = *session.turn;
   const Seconds says = turn.boundary + state_.rules.report;

@@ -36,7 +36,7 @@ class Rehearsal {
   // is counted in passes times sessions, which take about 0.1 us each.
   void run(std::size_t most_work);
 
-  // Of the sessions that waited for a turn and had a place, as far as that is known.
+  // When the sessions that waited for a turn and had a place begin, as far as that is known.
   const std::unordered_map<SessionNumber, Begin>& begins() const { return begins_; }
   std::size_t work() const { return work_; }
 

@@ -79,8 +79,8 @@ std::vector<SessionState> Snapshot::sessions() const {
   return states;
 }
 
-// Clocks run on, so a session may be served before one that is before it in the queue now: it is
-// told the wait of that one, as a bound. Behind an unknown wait none is known.
+// Clocks run on, so a session may be served before one that is ahead of it in the queue now: it
+// gets the wait of that one, as a bound. No wait behind an unknown one is known.
 std::optional<Forecast::Expected> Snapshot::expected(
     const Session& session, const std::optional<Forecast::Expected>& before) const {
   if (!before) return std::nullopt;

@@ -118,7 +118,7 @@ void CoLane::leave(Page top, bool is_usual) {
   rest(top);
 }
 
-// Between iterations it has what is alive, which ends or is promoted, and nothing else.
+// Between iterations it claims only what is alive, which ends or is promoted.
 void CoLane::rest(Page top) {
   if (bound_ == 0) return;
   change([&](Claims& claims) {

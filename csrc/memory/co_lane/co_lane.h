@@ -50,7 +50,7 @@ class CoLane {
   // Takes one end of a lane of `lane_bytes` bytes. Returns an empty string, or the sentence that
   // says why that is impossible.
   [[nodiscard]] std::string open(const LaneEnd& lane_end, size_t lane_bytes, size_t page_bytes);
-  // In a forked child: the end is the parent's.
+  // Called in a forked child: the end is the parent's.
   void forget() { ledger_.forget(); }
 
   int end() const { return ledger_.end(); }
@@ -61,8 +61,8 @@ class CoLane {
   Page footprint() const { return footprint_; }
   const CoLaneUsage& usage() const { return usage_; }
 
-  // `top` is always one past the highest page that is alive. Where something is alive already, its
-  // iteration goes on: what it needs more is more than it said.
+  // `top` is always one past the highest page that is alive. If something is still alive, this
+  // continues its iteration and its claim: further memory counts as more than it said.
   void begin(Page top);
   // May this be the top?
   Answer claim(Page top);
@@ -72,7 +72,7 @@ class CoLane {
   void died(Page top);
   // `is_usual`: the next iterations will need what this one has needed.
   void leave(Page top, bool is_usual = true);
-  // Between turns another process may have the end. Does nothing where something is still claimed.
+  // Lets another process have the end between turns. Does nothing while something is still claimed.
   void pass_on();
   void spilled();
   // It could not spill, or a signal has ended its wait: no more claim of this iteration waits.

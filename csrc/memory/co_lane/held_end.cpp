@@ -6,8 +6,8 @@
 
 namespace gpushare {
 
-// No process has begun at the other end, since that is granted after this; so what is held is the
-// elder's, and all that it may come to need.
+// No process has begun at the other end, since that is granted after this: so the holder is the
+// elder, and all that it may come to need is held.
 std::string HeldEnd::open(int ledger, int end, size_t bytes, size_t lane_bytes) {
   release();
   const size_t chunk = chunk_bytes(lane_bytes);

@@ -7,9 +7,9 @@
 namespace gpushare {
 
 // One end of a co-lane, held for a process that uses this part of the lane already and has not got
-// the ledger yet: it is in the middle of an iteration. The end is held by a descriptor, which
-// counts while it is on its way to that process, and no longer than anybody has it. When that
-// process opens the ledger by it, the end is its own.
+// the ledger yet: it is in the middle of an iteration. A descriptor holds the end, even on its way
+// to that process, until no process has it any more. When that process opens the ledger with it,
+// the end is its own.
 class HeldEnd {
  public:
   HeldEnd() = default;
@@ -22,8 +22,8 @@ class HeldEnd {
   [[nodiscard]] std::string open(int ledger, int end, size_t bytes, size_t lane_bytes);
   // The one to be sent; it stays this object's.
   int descriptor() const { return ledger_.descriptor_; }
-  // That process uses the lane no more, or has ended: its end is free, unless a process has opened
-  // it.
+  // That process no longer uses the lane, or has ended: its end is free, unless a process has
+  // opened it.
   void release();
 
  private:

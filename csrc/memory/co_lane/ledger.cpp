@@ -131,7 +131,7 @@ void Ledger::pass_on() {
   let_go(descriptor_, end_);
 }
 
-// A process that had the end meanwhile has left nothing, unless it was killed.
+// A process that had the end meanwhile left nothing, unless it was killed.
 bool Ledger::take_up() {
   if (has_end_) return true;
   if (!lock()) return false;
@@ -197,8 +197,8 @@ bool Ledger::reap(int end) {
   return true;
 }
 
-// The budget is not known here. With the largest one the other process is woken too often, and not
-// too seldom.
+// The budget is not known here. The largest one wakes the other process too often rather than too
+// seldom.
 bool Ledger::reap(int descriptor, int end) {
   Ledger ledger;
   if (!ledger.map(descriptor).empty()) return false;

@@ -9,7 +9,7 @@ namespace gpushare {
 
 // The claims of two processes on one co-lane, in a page of memory that both map. It is changed
 // without a lock and without the broker; a process that is killed leaves no half-done change, and
-// the other one notices it while it waits. For one process at each end; thread-safe.
+// the other one notices it while it waits. Each end has one process. Thread-safe.
 class Ledger {
  public:
   Ledger() = default;
@@ -26,11 +26,11 @@ class Ledger {
   [[nodiscard]] std::string open(int descriptor, int end, Chunks budget);
   // Gives the end up, with all that it has.
   void close();
-  // Between iterations, with nothing claimed: another process may take the end, until `take_up`,
-  // which returns false where another one still has it.
+  // Called between iterations, with nothing claimed: another process may take the end, until
+  // `take_up`, which returns false if another one still has it.
   void pass_on();
   [[nodiscard]] bool take_up();
-  // In a forked child, before the parent may end: the end is the parent's.
+  // Called in a forked child, before the parent may end: the end is the parent's.
   void forget();
 
   bool is_open() const { return page_ != nullptr; }

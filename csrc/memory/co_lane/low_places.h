@@ -30,7 +30,7 @@ class LowPlaces {
   void keep(BlockAllocator& blocks);
   // The first page of this block, which has its place from now on; kNoPage where it has none.
   Page take(const Birth& birth);
-  // A block did not fit in the lane. Places cost room before their blocks begin, so where any were
+  // A block did not fit in the lane. Places cost room before their blocks begin, so if any were
   // kept, a lane of this size has none from the next iteration on.
   void did_not_fit() { is_tight_ = has_any(); }
   // Those that no block has taken are free again.

@@ -1,7 +1,6 @@
-// Allocates blocks of whole pages inside a range of addresses, of which it knows only the numbers
-// of pages: two-level segregated fit (TLSF: Masmano, Ripoll, Crespo and Real, 2004). All
-// book-keeping lies beside the range, because the content of a lane is trash after a context
-// switch.
+// Allocates blocks of whole pages inside a range of addresses, knowing only page numbers: two-level
+// segregated fit (TLSF: Masmano, Ripoll, Crespo and Real, 2004). All book-keeping lies beside the
+// range, because the content of a lane is trash after a context switch.
 #pragma once
 
 #include <algorithm>
@@ -70,8 +69,8 @@ class BlockAllocator {
   enum class Kind : std::uint8_t { none, unavailable, free, live };
 
   // Blocks of these kinds tile the range, and no two neighbours are both free or both unavailable.
-  // A border lies before each page, and one after the last. Where a block ends and the next begins,
-  // it knows both (Knuth's boundary tags); inside a block, only that no live one begins there.
+  // A border lies before each page, and one after the last. A border between two blocks knows both
+  // (Knuth's boundary tags); one inside a block knows only that no live block begins there.
   struct Border {
     Page before, after;   // lengths of the block that ends and of the one that begins here
     Page next, previous;  // if a free block begins here: others of its class

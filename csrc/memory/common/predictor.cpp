@@ -37,7 +37,7 @@ Predictor::Note Predictor::expect(const Birth& birth) {
 void Predictor::survived(const Birth& birth) {
   Lesson* lesson = &lesson_of(birth);
   if (lesson->bytes == 0) {
-    if (size_ == kMostLessons) {  // shapes vary without end: one iteration teaches what matters
+    if (size_ == kMostLessons) {  // shapes vary endlessly: one iteration teaches what matters
       forget();
       lesson = &lesson_of(birth);
     }

@@ -172,7 +172,8 @@ CudaResult CudaDevice::read(void* to, CudaAddress from, size_t bytes) const {
   return result == kCudaSuccess ? driver_.cuMemcpyDtoH_v2(to, from, bytes) : result;
 }
 
-// From memory that is not pinned the driver may return before the last bytes are there.
+// Synchronizes, since a copy from memory that is not pinned may return before the last bytes are
+// there.
 CudaResult CudaDevice::write(CudaAddress to, const void* from, size_t bytes) const {
   const Current current(*this);
   CudaResult result = current.result();

@@ -18,9 +18,9 @@ size_t shareable_bytes();
 
 }  // namespace gpushare
 
-// For torch.cuda.memory.CUDAPluggableAllocator, which finds them by their names: segments of the
-// CUDA runtime's own, once the hook is installed. The runtime can share no others with another
-// process. The device must be current; null where it is not, or has no room.
+// torch.cuda.memory.CUDAPluggableAllocator finds these by name. Once the hook is installed they
+// still make segments with the CUDA runtime, which can share no others with another process. The
+// device must be current; null if it is not, or has no room.
 extern "C" {
 [[gnu::visibility("default")]] void* gpushare_cuda_allocate_shareable(ssize_t bytes, int device,
                                                                       void* stream);

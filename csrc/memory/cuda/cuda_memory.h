@@ -72,9 +72,9 @@ CudaMemory& cuda_memory();
 
 }  // namespace gpushare
 
-// For torch.cuda.memory.CUDAPluggableAllocator, which finds them by their names. In a MemPool it
-// calls them for segments, of any thread. They act on the memory of the process on that device;
-// where it has none there, the first says that there is no memory.
+// torch.cuda.memory.CUDAPluggableAllocator finds these by name. A MemPool calls them for segments,
+// in any thread. They act on the memory of the process on that device; if it has none there, the
+// first says that there is no memory.
 extern "C" {
 [[gnu::visibility("default")]] void* gpushare_cuda_allocate(ssize_t bytes, int device,
                                                             void* stream);

@@ -280,9 +280,8 @@ int Pager::bring_back(const Range& lent) {
   return error;
 }
 
-// A batch is paged in to one fresh mapping. It is a run of adjacent pieces, which become one
-// mapping again thereby, or many lone pieces, for each of which a mapping would cost as much as
-// its copy.
+// A batch is paged in to one fresh mapping. It is a run of adjacent pieces, which so become one
+// mapping again, or many lone pieces, since a mapping for each would cost as much as its copy.
 Pager::Pieces::iterator Pager::end_of_batch(Pieces::iterator first) {
   const bool is_run = continues(std::next(first));
   auto last = std::next(first);

@@ -6,13 +6,13 @@
 
 namespace gpushare {
 
-// How much of large blocks has never been touched, and so has no memory: a replay buffer of
-// `torch.empty` has all of its addresses at once, and its memory bit by bit. A block counts in full
-// until it has been looked at, and again once all of it has been touched.
+// Measures how much of large blocks has never been touched, and so has no memory: a replay buffer
+// of `torch.empty` has all of its addresses at once, and its memory bit by bit. A block counts in
+// full until it has been looked at, and again once all of it has been touched.
 //
-// Looking takes far less than filling what is looked at. So new blocks are looked at at once, and
-// what is not full then again and again, for at most a 200th of the time. Thread-safe; across
-// a fork, hold it with `lock` and `unlock`.
+// Looking at a block takes far less time than filling it. So it looks at new blocks at once, and at
+// blocks that are not full again and again, for at most a 200th of the time. Thread-safe; across a
+// fork, hold it with `lock` and `unlock`.
 class TouchedBlocks {
  public:
   static constexpr size_t kLeast = size_t{32} << 20;  // libc maps such blocks afresh, always
@@ -25,7 +25,7 @@ class TouchedBlocks {
     if (bytes >= kLeast) erase(address);
   }
 
-  // After a look at new blocks, and at all if it is time for that. `now` is in seconds.
+  // Looks at new blocks first, and at all if it is time for that. `now` is in seconds.
   size_t untouched_bytes(double now);
   // The untouched bytes that the last look found.
   size_t last_untouched_bytes() const { return untouched_; }

@@ -266,7 +266,7 @@ Page Lane::find_low(const Predictor::Birth& birth) {
   return find(birth.bytes);
 }
 
-// Gives the lock back meanwhile. False: this iteration is not to wait any more.
+// Gives the lock back meanwhile. False: this iteration must not wait any more.
 bool Lane::wait(CoLane::Answer answer, Page top) {
   const CoLane::Sleeper sleeper(*co_lane_);
   const auto since = co_lane_->waits_since();
@@ -274,8 +274,8 @@ bool Lane::wait(CoLane::Answer answer, Page top) {
   return answer == CoLane::Answer::kSpill ? spill() : co_lane_->sleep(top, since);
 }
 
-// Living blocks leave the lane in the middle of an iteration, since the other process cannot go on
-// else. It keeps its addresses, and stays out of the lane until it ends.
+// Living blocks leave the lane in the middle of an iteration, since otherwise the other process
+// cannot go on. It keeps its addresses, and stays out of the lane until it ends.
 bool Lane::spill() {
   const std::lock_guard boundary(boundary_);
   const std::vector<Run> blocks = blocks_of_iteration();

@@ -31,8 +31,8 @@ class PromotionFailed : public std::bad_alloc {
   }
 };
 
-// What the blocks of a lane are, which threads may ask for them, and what the lane says when one
-// is still alive at a boundary.
+// The kind of blocks in a lane. It decides which threads may ask for them, and how the lane treats
+// one that is still alive at a boundary.
 enum class Tenant {
   kTensors,   // for the thread that entered alone; what is in the lane is alive
   kSegments,  // of PyTorch's own allocator, for every thread; it keeps them for its next iteration
@@ -46,16 +46,16 @@ struct Extent {
 
 // The lane of this process: memory that it uses in turn with other processes, mapped into a window
 // of addresses. Blocks that are alive when the lane goes to another process (survivors) are
-// promoted: their pages become private ones at the same addresses, until they die. From `promote`
-// to `enter` nothing of this process is in the lane, and none of its pages is touched. All
-// book-keeping lies outside it. Thread-safe.
+// promoted: their pages become private ones at the same addresses, until they die. Between
+// `promote` and `enter` nothing of this process is in the lane, and it touches none of its pages.
+// All book-keeping lies outside it. Thread-safe.
 class Lane {
  public:
   static constexpr size_t kSmallestBlock =
       64 << 10;  // for smaller ones the rounding would be too much
 
-  // A block of the lane; or none, and then the note that is to be given to `made` and to `ended`
-  // with the block that is made elsewhere instead (0: neither needs to be called).
+  // A block of the lane. If there is none, give `note` to `made` and to `ended` with the block that
+  // is made elsewhere instead (0: neither needs to be called).
   struct Place {
     void* address = nullptr;
     Predictor::Note note = 0;
@@ -71,7 +71,7 @@ class Lane {
   // some. Once per process.
   [[nodiscard]] std::string open(size_t window_bytes);
   // Uses `bytes` of the memory behind the descriptors; a further call changes its size or replaces
-  // it. Only between iterations, and with nothing alive in the lane.
+  // it. Called only between iterations, with nothing alive in the lane.
   [[nodiscard]] std::string attach(std::span<const int> descriptors, size_t bytes) {
     return attach(descriptors, bytes, nullptr);
   }
@@ -132,7 +132,7 @@ class Lane {
   std::string is_valid() const;  // empty, or the first broken invariant as a sentence
 
   // Called around a fork: the child has no lane, but all that was alive in it, in private pages.
-  // In the parent nothing changes.
+  // Nothing changes in the parent.
   void before_fork();
   void after_fork_in_parent();
   void after_fork_in_child();

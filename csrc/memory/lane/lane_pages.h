@@ -29,7 +29,7 @@ class LanePages {
 
   // Pages of the lane appear in the window, instead of what was there. False: it is impossible.
   virtual bool map(const Stretch& stretch) = 0;
-  // These pages of the window can be touched no more, and show no memory.
+  // These pages of the window can no longer be touched, and show no memory.
   virtual void clear(Run run) = 0;
 
   // Until `release`, a thread that writes to these pages of the window waits, where that is

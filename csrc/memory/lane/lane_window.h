@@ -49,7 +49,7 @@ class LaneWindow {
   Page living_promoted() const;  // pages
   std::vector<Run> held() const { return {survivors_.begin(), survivors_.end()}; }
 
-  // After a fork, in the child: no page shows the lane any more.
+  // Called in the child after a fork: no page shows the lane any more.
   void fence(BlockAllocator& blocks);
 
   std::string is_valid(const BlockAllocator& blocks) const;  // empty, or what is wrong

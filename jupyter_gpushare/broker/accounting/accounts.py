@@ -212,7 +212,8 @@ class AccountBook:
     # --- keeping -------------------------------------------------------------------------------
 
     def rows(self, by: str, start: float, end: float, scope: Scope) -> Future[list[AccountRow]]:
-        """Sum by one of `ledger.KEYS`, from one Unix time until another, with what is new."""
+        """Sum by one of `ledger.KEYS`, from one Unix time until another, including what is not
+        written yet."""
         self.write()
         return self._thread.submit(self._ledger.rows, by, start, end, scope)
 

@@ -57,8 +57,8 @@ SAID: Mapping[str, Callable[[Any], str]] = {
 
 
 class Content(msgspec.Struct, omit_defaults=True):
-    """All of it; sessions by id, and the rest by device. `policy` and `lanes` are those of the
-    settings: where these have changed since, they count, and not what was changed live before."""
+    """All changes; sessions by id, and the rest by device. `policy` and `lanes` are those of the
+    settings: if these have changed since, they count instead of earlier live changes."""
 
     policy: str
     lanes: int
@@ -155,8 +155,8 @@ class LiveChanges:
         return message if kept is None else replace(message, **kept.changed())
 
     def is_back(self, record: SessionRecord, said: Open) -> str:
-        """The session is open. Return a sentence for its user where the broker before has known it
-        with other values than it has said itself, else an empty one."""
+        """The session is open. Return a sentence for its user if the broker before knew it with
+        other values than it says itself; otherwise an empty one."""
         self._away.pop(record.id, None)
         kept = self._of(record.id, record.user)
         if record.id not in self._untold or kept is None:

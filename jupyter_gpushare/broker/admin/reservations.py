@@ -21,8 +21,8 @@ CLASS_POLICY = "classroom"
 
 
 class Class(NamedTuple):
-    """A class in progress. Where `ends` is None, it goes on until a teacher or an admin ends it.
-    `policy` is restored then."""
+    """A class in progress. If `ends` is None, it goes on until a teacher or an admin ends it. Then
+    `policy` is restored."""
 
     group: str
     ends: float | None
@@ -96,8 +96,8 @@ class Classes:
     def begin(
         self, rules: Rulebook, message: ClassMode, policies: Mapping[str, str], unix: float
     ) -> None:
-        """Begin a class on these devices, each with its policy until now. Where another group has
-        one of them, raises InvalidValue and begins on none."""
+        """Begin a class on these devices, each with its policy until now. If another group has one
+        of them, raises InvalidValue and begins on none."""
         if message.seconds is not None and not 0 < message.seconds <= LONGEST_CLASS_SECONDS:
             raise InvalidValue(
                 f"a class lasts more than 0 and at most {LONGEST_CLASS_SECONDS:g} seconds,"

@@ -68,8 +68,8 @@ def _text(path: str | Path, is_draft: bool) -> str:
 
 
 def _check_folders(path: Path) -> None:
-    """Raise InvalidValue where others may replace the file, since they could then set the rules.
-    In a sticky folder of root, such as /tmp, users can replace only files of their own."""
+    """Raise InvalidValue if others may replace the file, since they could then set the rules. In a
+    sticky folder of root, such as /tmp, users can replace only files of their own."""
     closest = {path.absolute().parent, path.resolve().parent}
     for folder in {*path.absolute().parents, *path.resolve().parents}:
         status = folder.stat()

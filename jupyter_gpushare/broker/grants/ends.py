@@ -23,8 +23,8 @@ class Ends:
         self._held: dict[str, _core.HeldEnd] = {}  # by session
 
     def is_held_for(self, session: str) -> bool:
-        """Whether it was told of its end in the middle of its turn. Until the turn has ended it may
-        not know, so none can follow it there at once."""
+        """Whether it was told of its end in the middle of its turn. It may not know until the turn
+        has ended, so no session can follow it there at once."""
         return session in self._held
 
     def tell(self, record: SessionRecord, piece: Piece, grant: Grant) -> None:

@@ -47,10 +47,10 @@ def unmanaged_bytes(
     """Return the bytes of all programs except `ours`, the processes of the device's sessions; None
     if that is unknown now.
 
-    Where the driver reports the memory of each process, that of the other processes counts. There
-    are three exceptions: the driver does not report it; some of ours are in another container,
-    where their process id is 0 here; or the driver numbers processes otherwise than this container,
-    and so knows none of ours although they have memory. Then all used memory counts, less what our
+    If the driver reports the memory of each process, that of the other processes counts. There are
+    three exceptions: the driver does not report it; some of ours are in another container, where
+    their process id is 0 here; or the driver numbers processes otherwise than this container, and
+    so knows none of ours although they have memory. Then all used memory counts, less what our
     sessions have by their own count, which is unknown while the demand of one is not measured.
     """
     others = [size for pid, size in usage.processes.items() if pid not in ours]

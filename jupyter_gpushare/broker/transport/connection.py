@@ -91,12 +91,12 @@ class Connection(asyncio.BufferedProtocol, Peer):
     def _cut(self, nbytes: int) -> None:
         """Cut messages from the bytes that have come."""
         if nbytes:
-            self._take_chunks()  # they were sent before what was said afterwards
+            self._take_chunks()  # they were sent before these bytes
             self._heard += self._frames.feed(self._endpoint.buffer[:nbytes])
 
     def _due(self) -> Iterator[ToBroker]:
         """Yield the messages that there is time for, and count that time to the user."""
-        used = time.thread_time()  # or a user would pay for what else runs on the processors
+        used = time.thread_time()  # wall time would charge the user for other programs
         for _ in range(MESSAGES_AT_ONCE):
             if not self._heard or self._greeting is not None or not self._has_time:
                 return
@@ -174,7 +174,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self._budget = budget
 
     def _enter(self) -> None:
-        """It has said who it is, and counts from now on. Raises LimitExceeded."""
+        """The client has said who it is, and counts from now on. Raises LimitExceeded."""
         self._endpoint.silent_connections.leave(self)
         if not self._counts and self._budget is not None:
             self._endpoint.rate_limiter.join(self._budget.user)
@@ -192,7 +192,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
         return bool(self._heard)
 
     def end_silent(self) -> None:
-        """To other connections of its process that have not said their user either."""
+        """End this connection: too many of its process have not said their user."""
         self.send(Error(LimitExceeded.code, SILENT))
         self.close()
 
@@ -202,7 +202,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
 
     @property
     def is_silent(self) -> bool:
-        """It has not even tried to say who it is."""
+        """Whether the client has not even tried to say who it is."""
         return not self.greeted and self._greeting is None
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -222,8 +222,9 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self.send_frame(b"".join(map(framing.encode, messages)))
 
     def send_soon(self, message: Message) -> None:
-        """A session that yields its turn wakes its successor at once. By then the broker sleeps, or
-        the two of them would wait for its processor where there are few."""
+        """Send the message last in the present event: a session that receives a Yield wakes its
+        successor at once, and by then the broker should sleep, since with few processors both would
+        wait for its own."""
         self._endpoint.soon(partial(self.send, message))
 
     def send_frame(self, frame: bytes) -> None:
@@ -244,7 +245,8 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self._transport.abort()
 
     def send_with(self, message: Message, descriptor: int) -> None:
-        """Past asyncio, which cannot send descriptors; so nothing may wait to be sent before it."""
+        """Send past asyncio, which cannot send descriptors; so nothing may wait to be sent before
+        it."""
         if self._transport.is_closing():
             return
         own = self._transport.get_extra_info("socket").fileno()
@@ -281,14 +283,15 @@ class Connection(asyncio.BufferedProtocol, Peer):
             self._endpoint.forget(self.channel)
 
     def is_alive(self) -> bool:
-        """A killed one is seen for a while after its connection ended, but computes no more."""
+        """Whether its process computes: a killed one is seen for a while after its connection
+        ended."""
         if self.pid == 0:
             return True  # of another container, whose processes cannot be seen
         return computes(self.pid)
 
     def abort_if_orphaned(self) -> None:
-        """Its process may end and leave the connection to a child: C code that forks tells no
-        Python to close it. Processes of another container cannot be seen."""
+        """Abort if its process has ended and left the connection to a child: C code that forks
+        tells no Python to close it. Processes of another container cannot be seen."""
         if self.pid == 0:
             return
         try:
@@ -299,8 +302,8 @@ class Connection(asyncio.BufferedProtocol, Peer):
             self._transport.abort()
 
     def end_if_half_closed(self) -> None:
-        """Close again where closing has failed for want of memory: asyncio does not try again by
-        itself, and not at all if only the call of `connection_lost` was left to do."""
+        """Close again if closing failed for lack of memory: asyncio does not try again by itself,
+        and not at all if only the call of `connection_lost` was left to do."""
         if not self._transport.is_closing() or self.is_behind():
             return
         if not self._is_aborted:
@@ -346,8 +349,8 @@ def computes(pid: int) -> bool:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Whether there is such a process all the same: with the option hidepid of /proc those of
-    others are not seen there. A process that cannot be seen may compute."""
+    """Whether there is such a process after all: the option hidepid of /proc hides those of other
+    users. A process that cannot be seen may compute."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

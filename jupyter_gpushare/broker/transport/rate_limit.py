@@ -43,15 +43,15 @@ class Silent(Protocol):
 
     @property
     def has_spoken(self) -> bool:
-        """Whether it has, and its messages are to be handled yet."""
+        """Whether it has sent a message that is not handled yet."""
 
     def end_silent(self) -> None: ...
 
 
 class SilentConnections:
     """Owns the connections that have not said Hello yet: few of a process, whose id is 0 where it
-    cannot be seen, and of a Unix user no more than it may have connections. Where there are more,
-    the oldest is ended: so they keep out no client that says Hello at once."""
+    cannot be seen, and of a Unix user no more than it may have connections. If there are more, the
+    oldest is ended: so they keep out no client that says Hello at once."""
 
     def __init__(self, most_of_a_uid: int) -> None:
         self._most_of_a_uid = most_of_a_uid
@@ -98,7 +98,7 @@ class Budget:
             self.refresh(now)
 
     def refresh(self, now: float) -> None:
-        """The user has a slice again, if it has saved anything."""
+        """Give the user a slice again, if it has saved anything."""
         self.saved = min(SAVED_SECONDS, self.saved + PART * (now - self._since))
         self._since, self._used = now, 0.0
 
@@ -108,8 +108,8 @@ class Budget:
         self.saved -= seconds
 
     def falls_behind(self, reader: Reader, last_bytes: int) -> None:
-        """The reader has not read all; `last_bytes` were sent last. Where all connections
-        of the user leave too much, the one that has read least ends."""
+        """Note that the reader has not read all; `last_bytes` were sent last. If the connections of
+        the user together leave too much unread, end the one that has read least."""
         self.behind = {each for each in (*self.behind, reader) if each.unread_bytes}
         if sum(each.unread_bytes for each in self.behind) > MAX_BACKLOG_BYTES + last_bytes:
             max(self.behind, key=lambda each: each.unread_bytes).stop()
@@ -147,11 +147,11 @@ class RateLimiter:
         return budget
 
     def leave(self, budget: Budget) -> None:
-        """The budget stays: a user that leaves and comes back has saved no more by it."""
+        """The budget stays: a user gains nothing by leaving and coming back."""
         budget.connections -= 1
 
     def wait(self, budget: Budget, handle: Handler) -> None:
-        """There is no time for what else this connection has said."""
+        """Let the connection wait: there is no time for its further messages."""
         budget.waiting.append(handle)
         self._waiting[budget] = None
         self._be_called()
@@ -163,7 +163,7 @@ class RateLimiter:
             self._later(0.0 if has_saved else PERIOD_SECONDS, self._serve)
 
     def _serve(self) -> None:
-        """A slice for each user that waits; one that has said more waits again."""
+        """Serve a slice for each user that waits; one with more messages waits again."""
         due, self._waiting = self._waiting, {}
         for budget in due:
             budget.refresh(time.monotonic())

@@ -75,7 +75,7 @@ class Endpoint:
         self._count_idle()
 
     async def serve(self, listener: socket.socket, file: SocketFile) -> bool:
-        """Serve until a message, a signal or the lack of clients ends it; whether there were
+        """Serve until a message, a signal or the lack of clients ends it. Return whether there were
         sessions then."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stopped.set)
@@ -98,7 +98,7 @@ class Endpoint:
         self.end_without_memory(about.get("exception"))
 
     def end_without_memory(self, error: object) -> None:
-        """End if this error is a want of memory: a decision may be lost between scheduler and
+        """End if this error is a lack of memory: a decision may be lost between scheduler and
         sessions, such as a grant or a request to yield, which are sent once. The next broker asks
         the sessions for what they have."""
         if isinstance(error, MemoryError):
@@ -107,8 +107,8 @@ class Endpoint:
             self._stopped.set()
 
     def _look_for(self, file: SocketFile) -> None:
-        """A broker that cannot be found any more ends, so that there can be one that is found:
-        sessions bring what they have to the next."""
+        """End if clients cannot find this broker any more, so that another one can start: sessions
+        bring what they have to the next."""
         if self._stopped.is_set():
             return
         self._end_after(STUCK_SECONDS)
@@ -150,7 +150,7 @@ class Endpoint:
             self.service.follow_identity(connection)
 
     def soon(self, call: Callable[[], None]) -> None:
-        """After the present event."""
+        """Call it after the present event."""
         self._loop.call_soon(call)
 
     def attend(self, channel: Channel, reader: Callable[[], None]) -> None:
@@ -193,7 +193,7 @@ class Endpoint:
         self._stopped.set()
 
     def happened(self, now: float) -> None:
-        """After each event: is there a new deadline, or an end?"""
+        """Called after each event: is there a new deadline, or an end?"""
         if self.service.is_stopping:
             self._stopped.set()
         due = self.service.next_event(now)
@@ -216,7 +216,7 @@ class Endpoint:
         self.happened(now)
 
     def _tick(self) -> None:
-        """Once more after the last one has left, so that nothing of it stays."""
+        """Runs once more after the last connection has left, so that nothing of it stays."""
         self._ticking = None
         now = self.now()
         if not self._connections:
@@ -237,17 +237,17 @@ class Endpoint:
 
 
 def end_after(seconds: float) -> None:
-    """Let the system end this process once it has computed for these seconds more, unless this is
-    called again before. Python can stay in one place forever: in 3.11 an exception that finds no
-    memory in its handler is raised there again and again. This process has the lock of the socket,
-    so no other broker could start. Time in which it sleeps or is stopped does not count."""
+    """Let the system end this process after these seconds of processor time, unless this is called
+    again before. Python can stay in one place forever: in 3.11 an exception that finds no memory in
+    its handler is raised there again and again. This process has the lock of the socket, so no
+    other broker could start. Time in which it sleeps or is stopped does not count."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def run(settings: Settings) -> None:
     """Run a broker until it ends. Raises AlreadyRunning where one has the socket."""
     path = checked(socket_path(settings))
-    rulebook = RulebookFile(settings.rulebook)  # before there is anything of this broker
+    rulebook = RulebookFile(settings.rulebook)  # before anything of this broker exists
     _check_policy(settings.policy)
     make_directory(path.parent, is_shared(settings))
     _raise_descriptor_limit()
@@ -282,8 +282,8 @@ async def _serve(
     file: SocketFile,
     was_in_use: bool,
 ) -> bool:
-    """Whether there were sessions at the end, as there may have been at that of the one before:
-    they come to the next broker, which must hear first which of them have a turn."""
+    """Serve; return whether there were sessions at the end. `was_in_use`: the broker before may
+    have had some. They come to the next broker, which must first hear which of them have a turn."""
     clock = SteadyClock()
     grants_from = clock() + settings.recovery_seconds if was_in_use else 0.0
     service = Service(

@@ -41,7 +41,7 @@ class SocketFile:
         self._number = path.stat().st_ino
 
     def is_there(self) -> bool:
-        """Whether it is this one still; where that cannot be seen, it has not been taken away."""
+        """Whether the path still is this file; if that cannot be seen, it was not removed."""
         try:
             return self.path.stat().st_ino == self._number
         except (FileNotFoundError, NotADirectoryError):
@@ -50,7 +50,7 @@ class SocketFile:
             return True
 
     def remove(self) -> None:
-        """Never the file of a broker that came afterwards."""
+        """Remove the file, but never that of a later broker."""
         if self.is_there():
             self.path.unlink(missing_ok=True)
 
@@ -63,7 +63,7 @@ def open_lock(path: Path) -> IO[str]:
 def own_socket(lock: IO[str], path: Path) -> bool:
     """Take the lock for this process's life; True if the last owner may have left sessions.
 
-    One that does not answer is about to end, or to listen: it is waited for.
+    A broker that does not answer is about to end, or to listen: wait for it.
     """
     deadline = time.monotonic() + ENDING_SECONDS
     while not _is_taken(lock):
@@ -80,8 +80,9 @@ def own_socket(lock: IO[str], path: Path) -> bool:
 def leave_word(
     path: Path, settings: Settings, journal: RecoveryJournal, changes: LiveChanges
 ) -> None:
-    """The lock is gone, with its directory, from a broker that had sessions: the next broker finds
-    another one, which says so. It need not be there, or may be the next one's already."""
+    """Tell the next broker that this one had sessions, although the lock has gone with its
+    directory: leave another lock that says so. The directory may be missing, or the lock may be the
+    next broker's already."""
     with contextlib.suppress(GpuShareError, OSError):
         make_directory(path.parent, is_shared(settings))
         with open_lock(path.with_suffix(".lock")) as lock:
@@ -117,7 +118,8 @@ def _sign(lock: IO[str]) -> None:
 
 
 def listen(path: Path, settings: Settings) -> socket.socket:
-    """Under the lock a socket file that lies there is a dead broker's.
+    """Listen on the path. The caller has the lock, so a socket file that lies there is a dead
+    broker's.
 
     No client can connect before it listens, and by then it has its group and mode.
     """

@@ -89,8 +89,7 @@ class Checkpoint:
         self._agreement = Agreement(store, self._gang, self._every, self._place.iteration)
 
     def _resume(self, store: Store) -> None:
-        """Go on from the newest checkpoint that is as it was written, which the first rank looks
-        for."""
+        """Go on from the newest intact checkpoint, which the first rank looks for."""
         there = [*store.candidates()]
         found = int(self._gang.most([newest_intact(there) if self._gang.leads else -1])[0])
         if there:
@@ -100,7 +99,7 @@ class Checkpoint:
             self._take(self._loaded()["ranks"])
 
     def _loaded(self) -> dict[str, Any]:
-        """Give what is kept the states that it had, and return all that was saved."""
+        """Restore the states of the kept objects, and return all that was saved."""
         from ..torch.checkpoints import states
 
         assert self._file is not None
@@ -120,7 +119,7 @@ class Checkpoint:
         loop, self._loops = self._loops, self._loops + 1
         self._note_generators(loader)
         self._return_to_place(loop)
-        if loop < self._place.loop:  # it was over before the job was saved
+        if loop < self._place.loop:  # it had ended before the job was saved
             return
         if loop > self._place.loop:
             self._place = DataPlace(loop, iteration=self._place.iteration)
@@ -132,8 +131,8 @@ class Checkpoint:
             self._save()
 
     def _return_to_place(self, loop: int) -> None:
-        """Let all be as it was saved: code before this loop has run again, on what was saved after
-        it."""
+        """Restore all again: code before this loop has run again, and has changed what was saved
+        after it."""
         if self._resumed is not None and loop == self._place.returns_in:
             self._loaded()
             if loop < self._place.loop:
@@ -157,7 +156,7 @@ class Checkpoint:
 
         done = self._place.batch if self._resumed is not None else 0
         self._place = self._place._replace(epoch=epoch, batch=done)
-        if epochs > 1:  # else the user counts them
+        if epochs > 1:  # otherwise the user counts them
             batches.set_epoch(loader, epoch)
         self._begin_epoch(is_in_the_middle=done > 0)
         there = batches.rest_of(loader, done, self._go_on) if done else loader
@@ -169,7 +168,7 @@ class Checkpoint:
         self._resumed = None
 
     def _begin_epoch(self, is_in_the_middle: bool) -> None:
-        """The order of an epoch is drawn from the random state with which it began."""
+        """Set the random state with which the epoch began: it decides the order."""
         from ..torch.checkpoints import states
 
         if self._resumed is not None and is_in_the_middle:
@@ -230,13 +229,13 @@ _current: Checkpoint | None = None
 
 
 def checkpoint(*, every: float = 60.0, **kept: Any) -> Checkpoint:
-    """Keep these objects while this job runs: it is saved when it is asked to yield and each
-    `every` seconds, and where it was saved before it goes on from there, bit by bit the same.
+    """Keep these objects while this job runs: it is saved when it is asked to yield and every
+    `every` seconds, and goes on from an earlier checkpoint, bit by bit the same.
 
-    What is kept has `state_dict()` and `load_state_dict()`, as models, optimizers, schedulers and
-    scalers do, or is a dictionary or a list of tensors, numbers and texts. Call this once, when all
-    of it is made, on each rank; then loop over `gpushare.iterations`, which knows the place in the
-    data. Random numbers of Python, NumPy and PyTorch go on as they would have. Outside of a job
+    Each object has `state_dict()` and `load_state_dict()`, as models, optimizers, schedulers and
+    scalers do, or is a dictionary or a list of tensors, numbers and texts. Call this once on each
+    rank, when all objects are made; then loop over `gpushare.iterations`, which knows the place in
+    the data. Random numbers of Python, NumPy and PyTorch go on as they would have. Outside of a job
     nothing is kept. Raises InvalidValue.
     """
     global _current

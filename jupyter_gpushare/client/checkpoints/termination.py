@@ -20,15 +20,16 @@ WORKERS, BEGIN = "torch.utils.data._utils.signal_handling", "_set_worker_signal_
 
 
 def bear_if_told() -> None:
-    """Bear SIGTERM where the launcher has let this process begin so, since it is to save."""
+    """Bear SIGTERM if the launcher has started this process with it ignored, since it is to
+    save."""
     if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
         bear()
 
 
 def bear() -> None:
-    """From now on SIGTERM ends this process, and workers that PyTorch forks from it, only if it
-    comes from their own process group. A handler of the user stays, and programs that this process
-    starts end by the signal."""
+    """Let SIGTERM end this process, and workers that PyTorch forks from it, only if it comes from
+    their own process group. A handler of the user stays, and programs that this process starts end
+    by the signal."""
     if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN):
         return
     with suppress(ValueError):  # another thread than the main one
@@ -38,14 +39,13 @@ def bear() -> None:
 
 
 def end(number: int, _: object) -> None:
-    """Do what the signal does where it has no handler."""
+    """Do what the signal does without a handler."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
 def let_workers_bear(workers: Any) -> None:
-    """A worker has its own handler, by which it ends quietly where the process ends it that has
-    forked it."""
+    """A worker has its own handler: it ends quietly if the process that forked it ends it."""
 
     def bears(begin: Callable[..., None], _: object, given: Any, named: Any) -> None:
         begin(*given, **named)

@@ -196,10 +196,10 @@ def cell_ended() -> None:
 def session(settings: Settings | None = None, **options: Any) -> AbstractContextManager[Session]:
     """``with gpushare.session():`` shares the device within the block.
 
-    The options are those of `Session`; the name of the script is the default name. Where sharing is
-    on already the block has that session, `weight` and `priority` hold for the block, and another
+    The options are those of `Session`; the name of the script is the default name. If sharing is on
+    already, the block has that session, `weight` and `priority` hold for the block, and another
     device is refused. Raises InvalidValue for a wrong option at once, and GpuShareError at the
-    beginning of the block where the session cannot be opened.
+    beginning of the block if the session cannot be opened.
     """
     check(options)
     return _session(settings, options)
@@ -231,9 +231,8 @@ def iterations(loader: Iterable[Batch], epochs: int = 1) -> Iterator[Batch]:
 
     Batches are loaded without the turn. The length of `loader`, if it has one, tells the broker how
     many iterations are left. In a job with a `checkpoint` these are the batches that are not done.
-    Where sharing is off, this opens a session for the loop. Raises InvalidValue for a wrong
-    argument at once, GpuShareError as `session` does, and Cancelled where another user cancels the
-    wait.
+    If sharing is off, this opens a session for the loop. Raises InvalidValue for a wrong argument
+    at once, GpuShareError as `session` does, and Cancelled if another user cancels the wait.
     """
     check_loop(loader, epochs)
     return _iterations(loader, epochs)
@@ -271,8 +270,8 @@ def job_has_broker(settings: Settings) -> bool:
 def turn() -> Iterator[Session]:
     """``with gpushare.turn():`` holds the turn for the block, for code that is not PyTorch.
 
-    The block is one iteration. Where sharing is off, this opens a session for the block. Raises
-    GpuShareError as `session` does, and Cancelled where another user cancels the wait.
+    The block is one iteration. If sharing is off, this opens a session for the block. Raises
+    GpuShareError as `session` does, and Cancelled if another user cancels the wait.
     """
     with _explicit() as sharing, sharing.iteration():
         yield sharing.session

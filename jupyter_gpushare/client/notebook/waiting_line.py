@@ -58,7 +58,7 @@ def steady(others: int, share: float, waited: float) -> str:
 
 
 class Rounds:
-    """The turns of one cell, each of which ends a wait. Times are of `time.monotonic`."""
+    """The turns of one cell; each of them ends a wait. Times are of `time.monotonic`."""
 
     def __init__(self) -> None:
         self._began, self._device_seconds = 0.0, 0.0  # of the first turn, and before it

@@ -40,7 +40,7 @@ class Gaps:
         self._latest = self._before = 0.0  # seconds
 
     def note_request(self, now: float, until_cell_ends: bool) -> None:
-        """Note a preemption request. Where turns last until the cell ends, they last over gaps."""
+        """Note a preemption request. Turns that last until the cell ends also last over gaps."""
         self._wanted_until = -math.inf if until_cell_ends else now + WANTED_SECONDS
 
     def are_long(self, seconds_to_move: float) -> bool:

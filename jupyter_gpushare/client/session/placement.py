@@ -15,7 +15,8 @@ OLD_BROKER = (
 
 class Placement:
     """The device of a session. `device` is its name in this process, and `host_device` its name at
-    the broker. Of several devices at once these name the first; `host_devices` names all."""
+    the broker. If it has several devices at once, these name the first, and `host_devices` names
+    all."""
 
     def __init__(self, device: str, devices: int) -> None:
         self.device = device

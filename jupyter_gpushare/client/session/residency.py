@@ -171,7 +171,7 @@ class Residency:
         """Page out between cells, or in a cell that waits for its turn: its thread does nothing
         else."""
         if self._turn.holding or (self.busy and not self._turn.waiting):
-            return  # the broker finds out that it asked in vain
+            return  # the broker finds out that its request came too late
         if self._group.joins and self._owner.inside:
             self._link.say(StaysIn(JOINS))
             return

@@ -103,7 +103,7 @@ class Session:
         self.squeeze = options.squeezing(squeeze)
         self.memory: Memory = WholeProcess()
         self.on_wait: Callable[[Wait], None] = lambda wait: None
-        # At the end of each wait, with its seconds and those of all turns so far.
+        # Called at the end of each wait, with its seconds and those of all turns so far.
         self.on_waited: Callable[[float, float], None] = lambda waited, used: None
         self.on_trouble: Callable[[str], None] = lambda sentence: None
         # This lock is taken before the link's. While a thread has it, no other thread begins an

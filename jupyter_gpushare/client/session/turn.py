@@ -75,7 +75,7 @@ class Turn:
                 self._begin_wait()
             ask_for_place()
             with self._link.lock, contextlib.suppress(ConnectionLost):
-                self._link.connected().send(Request(self.number))  # else the next connection does
+                self._link.connected().send(Request(self.number))  # or the next connection does
             self._await_grant()
         except BaseException:
             with self._link.lock:
@@ -112,7 +112,7 @@ class Turn:
             retries = pauses()
             if given := self._sleep(client):
                 with self._link.lock:
-                    if self._link.client is client:  # else it is of an earlier broker
+                    if self._link.client is client:  # otherwise it is of an earlier broker
                         self._link.take(Grant(*given))
                     if self.holding:
                         return

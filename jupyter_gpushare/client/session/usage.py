@@ -24,7 +24,7 @@ class Owner(Protocol):
 
     memory: Memory
     on_wait: Callable[[Wait], None]
-    # At the end of each wait, with its seconds and those of all turns so far.
+    # Called at the end of each wait, with its seconds and those of all turns so far.
     on_waited: Callable[[float, float], None]
     on_trouble: Callable[[str], None]
     # This lock is taken before the link's. While a thread has it, no other begins an iteration.

@@ -30,8 +30,8 @@ DECLARED = re.compile(r"([A-Za-z0-9_-]{1,64})=([0-9]{1,4})(?:/([1-9][0-9]?))?")
 
 
 class Devices(NamedTuple):
-    """The GPUs of a node, each divided into this number of shards; 0: they are whole. Where the
-    node `is_host`, its one device is no GPU."""
+    """The GPUs of a node, each divided into this number of shards; 0: they are whole. If the node
+    `is_host`, its one device is not a GPU."""
 
     gpus: Sequence[str]
     shards: int = 0
@@ -105,7 +105,7 @@ class LocalEngine:
         self._python = python
         self._variables = variables
         self._children: list[subprocess.Popen[bytes]] = []
-        # The processes that the last look at nodes has found, for each verb that looks right after.
+        # Processes that the last look at nodes has found, for each verb that is called right after.
         self._found: dict[str, list[Process]] = {}
 
     def nodes(self) -> dict[str, Node]:
@@ -153,7 +153,7 @@ class LocalEngine:
     def ask_yield(self, lease: Lease) -> None:
         for process in self._launchers(lease.handle):
             with suppress(OSError):  # it has ended meanwhile
-                if catches(process.pid, signal.SIGUSR2):  # else it would end it
+                if catches(process.pid, signal.SIGUSR2):  # otherwise it would end it
                     os.kill(process.pid, signal.SIGUSR2)
 
     def kill(self, lease: Lease) -> None:
@@ -187,7 +187,7 @@ class LocalEngine:
             "GPUSHARE_ADDRESS": "127.0.0.1",
         }
         part = start.where[node]
-        # Always said: the service may have been started by a job, and has its environment.
+        # Always set: the service may have been started by a job, and then has its environment.
         named[PART] = str(self._nodes[node].taken(part)) if part < 1 else "1"
         return subprocess.Popen(
             [self._python, str(LAUNCHER), str(start.directory), str(start.generation), node],

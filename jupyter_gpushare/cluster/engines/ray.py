@@ -71,7 +71,7 @@ class Holder:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(LOOK_SECONDS)
-            self.has_ended()  # else the launcher would stay as a zombie
+            self.has_ended()  # otherwise the launcher would stay as a zombie
 
     def _marked(self) -> list[int]:
         found = []
@@ -213,8 +213,8 @@ class RayEngine:
         return found
 
     def _connect(self) -> None:
-        """To another node, where that of the connection is lost. Workers get the class itself: they
-        need not have this package."""
+        """Connect, to another node if that of the connection is lost. Workers get the class itself:
+        they need not have this package."""
         if ray.is_initialized() and not is_connected():
             ray.shutdown()
         if not ray.is_initialized():
@@ -250,7 +250,7 @@ def is_there(lease: Lease) -> bool:
 
 
 def holders_of(lease: Lease) -> Iterator[Any]:
-    """Yield the actor of each node, or None where it is there no more."""
+    """Yield the actor of each node, or None if it is gone."""
     name, _, count = lease.handle.partition("|")
     for number in range(int(count) if count.isdigit() else 0):
         try:

@@ -37,7 +37,7 @@ REFUSED = {
     "submit a job for each of its tasks": "-a --array",
     "submit a script of Python": "--wrap",
 }
-# The service counts the nodes of one partition, so one of all jobs alone.
+# The service counts the nodes of one partition, so only an option for all jobs may name it.
 REFUSED_BEHIND = {
     **REFUSED,
     "JUPYTER_GPUSHARE_CLUSTER_SBATCH of the service names the partition": "-p --partition",
@@ -59,7 +59,7 @@ def options_of_job(words: Sequence[str]) -> list[str]:
 
 
 def checked(words: Sequence[str], where: str, refused: Mapping[str, str]) -> list[str]:
-    """Return the options, of which none is `refused`. Raises InvalidValue."""
+    """Return the options. Raises InvalidValue if one is `refused`."""
     options = [*joined(words, where)]
     for option in options:
         for instead, names in refused.items():
@@ -93,7 +93,7 @@ def partition_in(options: Sequence[str]) -> str:
 
 
 def takes_value(option: str) -> bool:
-    """Whether the next word may be its value; that it has none, sbatch says itself."""
+    """Whether the next word may be its value; sbatch itself reports a missing one."""
     return "=" not in option if option.startswith("--") else len(option) == 2
 
 

@@ -52,14 +52,14 @@ STATUSES = {
 }  # a job in any other state is gone
 # The answer of scancel for a finished job, if it has any.
 OVER = re.compile(r"invalid job id|already complet|^$", re.I)
-# What sbatch says of options that it will never take. Any other refusal may pass.
+# The answers of sbatch to options that it will never accept. Any other refusal may pass.
 FOREVER = re.compile(
     r"invalid (partition|account|qos|feature|license|--)|(reservation|time limit) is invalid"
     r"|unrecognized option|invalid option|option .*(requires|ambiguous|allow)"
     r"|not permitted to use|access denied|permission denied",
     re.I,
 )
-# It says so of a node that was named, and of all nodes where none was.
+# It says so of the named node, or of all nodes if none was named.
 UNSUITED = re.compile(r"node configuration is not available", re.I)
 
 
@@ -67,7 +67,7 @@ class QueueRow(NamedTuple):
     """A job in Slurm's queue."""
 
     lease: Lease | None  # of this cluster; None: of others
-    status: Status | None  # None: it is over
+    status: Status | None  # None: it has ended
     nodes: str  # that it has, like `n[0-3]`
     resources: str  # of each of them
 
@@ -99,8 +99,8 @@ class SlurmEngine:
         self._shards: dict[str, int] = {}  # of each GPU of a node
 
     def nodes(self) -> Mapping[str, Node]:
-        """Return those of the partition, and those that jobs of this cluster still have of before
-        another one was named: they count as drained."""
+        """Return the nodes of the partition, and those that jobs of this cluster still have from an
+        earlier partition, which count as drained."""
         partition = self._partition or default_partition()
         lines = run("scontrol", "-o", "-d", "show", "nodes").splitlines()
         all = dict(node_of(line) for line in lines if "NodeName=" in line)
@@ -145,9 +145,9 @@ class SlurmEngine:
         return FOREVER.search(said) is not None
 
     def _suits_any_node(self, start: Start) -> bool:
-        """Ask for a later job on any nodes, and take it back: sbatch does not look at nodes for one
-        that is held, and calls a drained one unsuitable where it only tests. One that stays is
-        killed like any generation that was closed."""
+        """Submit a later job for any nodes, and cancel it: sbatch does not check nodes for a held
+        job, and with --test-only calls a drained node unsuitable. A job that stays is killed like
+        any closed generation."""
         try:
             self.kill(self._submitted(start, LATER))
         except SlurmRefused:
@@ -169,18 +169,17 @@ class SlurmEngine:
         return SCRIPT.format(task=shlex.quote(TASK.format(command=shlex.join(words))))
 
     def ask_yield(self, lease: Lease) -> None:
-        """The steps are asked, and not the script."""
+        """Signal the steps, and not the script."""
         self._cancel(lease, "--signal=USR2")
 
     def kill(self, lease: Lease) -> None:
         """Slurm sends TERM first, so a launcher may say that its ranks have ended by that, and KILL
-        after its KillWait. Where ranks bear TERM, their launcher kills them once the generation is
+        after its KillWait. If ranks ignore TERM, their launcher kills them once the generation is
         closed."""
         self._cancel(lease)
 
     def poll(self, leases: Collection[Lease]) -> Mapping[Lease, Status]:
-        """A lease is found by number and name: a controller that has lost its state gives numbers
-        out again."""
+        """Find leases by number and name: a controller that has lost its state reuses numbers."""
         there = {row.lease: row.status for row in self._rows_for("poll") if row.lease in leases}
         return {
             lease: status._replace(where=self._where(lease))
@@ -206,7 +205,7 @@ class SlurmEngine:
         of = () if self._has_users or is_of_all else ("-u", own)
         shown = f"{begin}|%i|%T|%u|%r|%N|%b|%j"
         lines = run("squeue", "-h", "-t", "all", *of, "-o", shown).splitlines()
-        if lines and not lines[0].startswith(begin):  # else all jobs would be taken for gone
+        if lines and not lines[0].startswith(begin):  # otherwise all jobs would be taken for gone
             raise EngineUnavailable(f"Slurm: squeue has answered {lines[0][:MOST_SHOWN]!r}")
         return [self._row_of(line, own) for line in lines if line.startswith(begin)]
 
@@ -230,7 +229,7 @@ class SlurmEngine:
         return answer(command, lambda: self._run_as(user, command, given))
 
     def _where(self, lease: Lease) -> Mapping[str, int]:
-        """Slurm divides a gang of unequal parts over its nodes. Asked once."""
+        """Slurm divides a gang of unequal parts over its nodes. It is asked once."""
         if self._uneven.get(lease.handle) == {}:
             self._uneven[lease.handle] = dict(divided(lease.handle))
         return self._uneven.get(lease.handle, {})
@@ -245,8 +244,8 @@ def status_of(state: str, reason: str) -> Status | None:
 
 
 def with_shards(nodes: Mapping[str, Node], rows: Iterable[QueueRow]) -> dict[str, Node]:
-    """How many shards of a node are used is found by its jobs: Slurm 22.05 has a wrong number of
-    them in what it says of the node."""
+    """Count the used shards of a node by its jobs: Slurm 22.05 reports a wrong number for the
+    node."""
     used = Counter[str]()
     for row in rows:
         if row.is_live and (shards := shards_in(row.resources)):

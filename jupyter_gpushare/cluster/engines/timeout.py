@@ -21,10 +21,10 @@ Answer = TypeVar("Answer")
 
 
 class EngineWithTimeout:
-    """Asks `engine` one thing at a time. A verb that is not over after `seconds` raises
-    EngineUnavailable, and ends some time later: a generation that it starts then is found by
-    `adopt`, and does nothing where it was closed meanwhile. Until then no other verb is begun, and
-    each one raises EngineUnavailable at once."""
+    """Asks `engine` one thing at a time. A verb that takes longer than `seconds` raises
+    EngineUnavailable, and ends some time later: `adopt` finds a generation that it starts then,
+    which does nothing if it was closed meanwhile. Until then no other verb is begun, and each one
+    raises EngineUnavailable at once."""
 
     def __init__(self, engine: Engine, seconds: float = ANSWER_SECONDS) -> None:
         self._engine = engine
@@ -64,7 +64,7 @@ class EngineWithTimeout:
 
 
 def _answer(to: Future[Answer], verb: Callable[[], Answer]) -> None:
-    """In a thread that may hang: the process ends without it."""
+    """Run in a daemon thread, since `verb` may hang: the process ends without it."""
     try:
         to.set_result(verb())
     except ANSWERS as error:

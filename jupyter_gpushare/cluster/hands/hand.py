@@ -5,8 +5,8 @@ them, by way of `sudo`, and puts one question a line:
 
     {"verb": "look", "arguments": ["/home/ada/jobs/train-1", 3, ["n0"], 30.0]}
 
-As a program it does nothing but these verbs, and starts nothing but sbatch and scancel. What it
-answers is the word of that user, and counts for the user's own jobs alone.
+The program does nothing but these verbs, and starts nothing but sbatch and scancel. Its answers are
+the word of that user, and count only for the user's own jobs.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Hand:
     def look(
         self, directory: str, number: int, nodes: Sequence[str], silent_seconds: float
     ) -> Facts:
-        """At a generation that is open, or was closed before the service was started."""
+        """Look at a generation that is open, or was closed before the service was started."""
         job = Path(directory)
         facts = facts_of(generation.path_of(job, number), nodes, silent_seconds)
         if facts.is_there:
@@ -71,7 +71,7 @@ class Hand:
         return msgspec.structs.replace(facts, is_closed=is_closed)
 
     def close(self, directory: str, number: int, nodes: Sequence[str]) -> Facts:
-        """Nothing is written by it any more. Raises DirectoryLost, too."""
+        """Close the generation: it writes nothing any more. Raises DirectoryLost, too."""
         job = Path(directory)
         try:
             closed = generation.close_generation(job, number)
@@ -82,8 +82,8 @@ class Hand:
         return facts_of(closed, nodes, is_closed=True)
 
     def forget(self, directory: str) -> None:
-        """Remove the checkpoints of a job that is over, and its file with its keys. Its logs, and
-        what it has written itself, stay."""
+        """Remove the checkpoints of a job that has ended, and its file with its keys. Its logs and
+        its own files stay."""
         job = Path(directory)
         for path in (*job.glob("g*/it-*"), *job.glob("g*/.it-*")):
             generation.remove(path)

@@ -1,5 +1,5 @@
-"""What launchers and ranks have written into the directory of a generation, found by one listing of
-it: on a network file system each look at a name is a question to its server."""
+"""The files of launchers and ranks in the directory of a generation, found by one listing of it: on
+a network file system each look at a name is a request to its server."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@
         error.<node>.<number>  empty: a full disk has room for a name where it has none for a file
     JOB/g2.closed/            one that has ended or was given up
 
-To close a generation is one rename of its directory. From then on every path below `g3` is gone, so
-a process that still runs fails at its next write, on any node: no lock, no clock, no lease. The
-newest checkpoint of a closed generation cannot change, so the next one is told its name.
+One rename of its directory closes a generation. Every path below `g3` is gone then, so a process
+that still runs fails at its next write, on any node, without a lock, a clock or a lease. The newest
+checkpoint of a closed generation cannot change, so the next one is told its name.
 
 Standard library alone: a launcher runs where the rest of the package may not be installed.
 """

@@ -3,14 +3,14 @@ yield, and ends them when their generation is closed.
 
     python launcher.py JOB GENERATION NODE
 
-It exits with 0 where the ranks are done, with YIELDED where they have saved and left, with FENCED
-where the generation is closed, with CANNOT_WRITE where it could write nothing there, else with the
-status of the first rank that failed. SIGUSR2 and SIGTERM ask to yield: the file that GPUSHARE_YIELD
-names exists from then on. Ranks that save begin with SIGTERM ignored, since a batch system sends it
-to each process of a job.
+It exits with 0 if the ranks are done, with YIELDED if they have saved and left, with FENCED if the
+generation is closed, with CANNOT_WRITE if it could not write there, and otherwise with the status
+of the first rank that failed. SIGUSR2 and SIGTERM ask to yield: the file that GPUSHARE_YIELD names
+exists from then on. Ranks that save begin with SIGTERM ignored, since a batch system sends it to
+each process of a job.
 
-As a program it needs `generation` beside it and the standard library alone, so that a node needs no
-more than a Python, and it starts in a moment.
+As a program it needs only `generation` beside it and the standard library, so a node needs only
+Python, and it starts in a moment.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Launcher:
                 time.sleep(LOOK_SECONDS)
                 self._keep_beating()
                 code = self._ended()
-            self._end()  # before it is said: the next generation must not meet them
+            self._end()  # before it is written: the next generation must not meet them
             generation.write(self._directory / f"ended.{self._node}.json", {"code": code})
         except (FileNotFoundError, FileExistsError):  # it is closed, or has a launcher here already
             code = generation.FENCED
@@ -204,7 +204,7 @@ class Launcher:
 
     def _meeting_point(self) -> dict[str, str]:
         """Address and port of rank 0, which the launcher of its node has chosen, once all others
-        have begun: of a gang that is not whole, no rank starts."""
+        have begun: no rank of an incomplete gang starts."""
         path = self._directory / generation.MASTER
         if self._node == self._word.leader:
             self._wait_for(lambda: generation.gpus_of(self._directory, self._word))
@@ -220,8 +220,9 @@ class Launcher:
         return found
 
     def _ended(self) -> int | None:
-        """None while ranks compute. One that failed ends all others: a gang lacks none. After a
-        SIGTERM it counts as ended by that: a process that it needs may be."""
+        """None while ranks compute. One that failed ends all others: a gang needs all. After a
+        SIGTERM a failed rank counts as ended by it: the signal may have ended a process that it
+        needs."""
         codes = [code_of(rank.pid) for rank in self._ranks]
         failed = [code for code in codes if code not in (None, 0, generation.YIELDED)]
         if failed:

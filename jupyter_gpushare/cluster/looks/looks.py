@@ -10,9 +10,9 @@ from ..engines.engine import Engine, Lease, Node, Status
 
 
 class EngineLook(NamedTuple):
-    """All of it is None where the engine did not answer, for a reason that `trouble` says: then
-    what was known stays, and is older. `found` is None where it was not asked, too: it is all that
-    runs of this cluster."""
+    """All fields are None if the engine did not answer, and `trouble` says why: then the last
+    answers stay valid. `found`, all that runs of this cluster, is also None if it was not asked
+    for."""
 
     nodes: Mapping[str, Node] | None = None
     statuses: Mapping[Lease, Status] | None = None

@@ -17,9 +17,9 @@ RUNNING = Status("running")
 
 class Sight(NamedTuple):
     """`is_gone`: the engine has said so, or that it is out of reach. `where`: the GPUs that it
-    really has, where the engine has chosen. Of the nodes, some have begun, heard that they are to
-    yield, and said with what status they ended. `is_silent`: one of them has ceased to beat, or
-    has said that it cannot go on."""
+    really has, if the engine has chosen them. `begun`, `heard` and `codes`: the nodes that have
+    begun, those that have heard the request to yield, and the statuses with which nodes ended.
+    `is_silent`: a node has ceased to beat, or has said that it cannot go on."""
 
     is_gone: bool = False
     is_pending: bool = False
@@ -43,8 +43,8 @@ NOTHING = Sight()
 def sight_of(
     job: JobRecord, look: EngineLook, facts: Facts, now: float = 0.0, before: Sight = NOTHING
 ) -> Sight:
-    """The engine has been asked before the directory was read: a generation that is gone by then
-    has said how it ended, or never will. `before` is the sight of the step before."""
+    """The engine was asked before the directory was read: a generation that was gone then has said
+    how it ended, or never will. `before` is the sight of the step before."""
     status = status_of(job, look)
     is_pending = status is not None and status.state == "pending"
     return Sight(
@@ -67,7 +67,7 @@ def sight_of(
 
 def status_of(job: JobRecord, look: EngineLook) -> Status | None:
     """None: it is gone. One that could not be asked for counts as running."""
-    if not job.handle:  # whether it was started is not known, before all that runs was looked at
+    if not job.handle:  # whether it was started is not known before the next sweep
         return RUNNING if look.found is None else None
     if look.statuses is None:
         return RUNNING
@@ -81,7 +81,8 @@ def lost_a_node(job: JobRecord, nodes: Mapping[str, Node] | None) -> bool:
 
 
 def computed_of(job: JobRecord, facts: Facts) -> float:
-    """Seconds for which all ranks of it have computed. One that has told them before will do so."""
+    """Seconds for which all of its ranks have computed. A job that has reported them before will do
+    so again."""
     told = facts.told
     if job.spec.tells or job.keeps or (told and facts.keeps):
         return told.computed if told else 0.0

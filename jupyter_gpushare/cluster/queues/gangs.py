@@ -52,8 +52,8 @@ class Gangs:
         return id in self._queue
 
     def restore(self, jobs: Iterable[JobRecord]) -> None:
-        """In the order in which they were saved: so a job that waits has waited until the last of
-        these times."""
+        """Restore the jobs in the order in which they were saved: so a job that waits has waited
+        until the last of these times."""
         for job in sorted(jobs, key=lambda job: job.saved):
             kept = {name: job.core[name] for name in KEPT if name in job.core}
             progress = GangProgress(

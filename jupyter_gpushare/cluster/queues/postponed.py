@@ -26,7 +26,7 @@ class Postponed:
         self._waits[id] = BackOff(now + seconds, seconds, refusal)
 
     def due(self, now: float) -> list[str]:
-        """Those whose wait has ended by now, once."""
+        """Return, once, those whose wait has ended by now."""
         due = [id for id, wait in self._waits.items() if wait.until <= now]
         for id in due:
             self._waits[id] = self._waits[id]._replace(until=math.inf)

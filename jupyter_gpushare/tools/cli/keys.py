@@ -13,7 +13,7 @@ MOST_BYTES = 16  # of one key; an arrow is three
 
 @contextmanager
 def pressed() -> Iterator[Iterator[str]]:
-    """Yield the keys. Where standard input is no terminal there are none, and the iterator waits
+    """Yield the keys. If standard input is not a terminal there are none, and the iterator waits
     for a signal."""
     if not sys.stdin.isatty():
         yield _none()

@@ -14,7 +14,10 @@ import { ITranslate } from '../state/format';
  * The kernel's name for the error with which a cancelled wait ends its cell.
  */
 const CANCELLED = 'Cancelled';
-/** In the metadata of an output of the kernel's that is true only while its cell runs. */
+/**
+ * The key in the metadata of a kernel's output that is true only while its cell
+ * runs.
+ */
 const WHILE_IT_RUNS = 'jupyter_gpushare';
 
 /** The part of JupyterLab's notebook panel that is used here. */

@@ -16,7 +16,7 @@ const RECOVERY_MS = 10_000;
  * seems to have gone.
  */
 export class LastSnapshot {
-  /** As it came; null before there was any. */
+  /** The last snapshot, unchanged; null before the first. */
   get snapshot(): ISnapshot | null {
     return this._snapshot;
   }

@@ -16,9 +16,9 @@ const ROUND_SECONDS = [6, 20];
 /** The notebooks of a device, each in one of the groups. */
 export interface IArrangement {
   running: ISessionView[];
-  /** In an order that does not change with their states. */
+  /** Listed in an order that does not change with their states. */
   taking: ISessionView[];
-  /** By queue position. */
+  /** Sorted by queue position. */
   queue: ISessionView[];
   others: ISessionView[];
 }
@@ -144,7 +144,7 @@ function moves(lane: number | null, turns: ITurnView[]): boolean {
   return changed < QUICK_SECONDS && !isHeld;
 }
 
-/** For how long at most a turn has been as it is. */
+/** The longest time that a turn can have been in its present state. */
 function sinceChange(turn: ITurnView): number {
   return turn.ended ?? turn.held;
 }

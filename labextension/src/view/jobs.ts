@@ -20,7 +20,7 @@ const SHOWN_ENDED = 3;
 const MOST_CELLS = 16; // of a strip, one for each GPU; above it is a bar
 const ALL_ENDED = 'all ended jobs';
 
-/** What the viewer has opened if the log of this job is shown. */
+/** The name under which the viewer opens the log of this job. */
 export function logName(id: string): string {
   return `log of ${id}`;
 }
@@ -198,7 +198,7 @@ function logButton(
   });
 }
 
-/** What a job has computed since it saved last is lost, so it is asked for twice. */
+/** Asks twice, since all that the job computed after its last save is lost. */
 function cancelButtons(
   { id }: IJobView,
   known: IJobs,

@@ -33,7 +33,10 @@ export function lanes(
       );
 }
 
-/** Of many lanes, those with a turn or a member that waits. */
+/**
+ * Whether to show a lane: among many, only those with a turn or a waiting
+ * member.
+ */
 function isShown(lane: ILaneView, device: IDeviceView): boolean {
   return (
     device.lanes.length <= ROWS ||

@@ -325,7 +325,7 @@ function inIteration(session: ISessionView, { trans }: IViewModel): string {
     : '';
 }
 
-/** In the language of the page; a broker that is older tells no codes. */
+/** The reasons in the language of the page; an older broker sends no codes. */
 function why({ why, reason }: ISessionView, viewModel: IViewModel): string {
   const { snapshot, nameOf, trans } = viewModel;
   return why?.length

@@ -95,7 +95,10 @@ function classThatIsOn(one: IClassView, viewModel: IViewModel): INode {
   );
 }
 
-/** For teachers and administrators: which class to begin, and for how long. */
+/**
+ * Lets teachers and administrators choose which class to begin, and for how
+ * long.
+ */
 function beginning(viewModel: IViewModel): Child {
   const { trans, snapshot, actions, viewer, act } = viewModel;
   const groups = (snapshot.groups ?? []).filter(({ name }) =>

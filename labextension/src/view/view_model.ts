@@ -1,4 +1,4 @@
-/** What every part of the view is drawn from. */
+/** The data from which every part of the view is drawn. */
 
 import { ITranslate } from '../state/format';
 import { Notebook } from '../state/notebook';
@@ -30,13 +30,15 @@ export interface IActions {
   holdClass(choice: IClassChoice): Promise<void>;
 }
 
-/** What a viewer has opened and chosen, and the way to act. */
+/** The things that a viewer has opened and chosen, and the way to act. */
 export interface IControls {
   trans: ITranslate;
-  /** What the viewer has opened, by name. */
+  /** Whether the viewer has opened the part of that name. */
   isOpen(name: string): boolean;
   toggle(name: string): void;
-  /** What the viewer has chosen in a field and not applied yet, by name. */
+  /**
+   * The viewer's choice in the field of that name, if it is not applied yet.
+   */
   choice(name: string): string | null;
   choose(name: string, value: string | null): void;
   /**

@@ -54,7 +54,7 @@ describe('the memory map', () => {
     expect(texts('.jp-GpuShare-legend li')).toContain('3.0 GiB on disk');
   });
 
-  describe('of a device of which little is used', () => {
+  describe('of a device with little in use', () => {
     const little = session({ persistent_bytes: 2 ** 26 });
     const part = device([little], {
       persistent_bytes: 2 ** 26,

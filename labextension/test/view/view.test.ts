@@ -229,7 +229,7 @@ describe('the order', () => {
     expect(texts('.jp-GpuShare-more')).toEqual([
       'No turns in the last minute.'
     ]);
-    // those of one that has gone since are turns all the same
+    // those of one that has gone since are still turns
     const gone = device([session()], { turns: [turn({ session: 'gone' })] });
     view.update({ state: snapshotOf(gone), receivedAt: 0 });
     expect(texts('.jp-GpuShare-member .jp-GpuShare-name')).toEqual(['closed']);

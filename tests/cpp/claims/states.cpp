@@ -37,7 +37,7 @@ Phase phase_after(Claims::Answer answer) {
 // All states that can be reached, each with those that may follow.
 class States {
  public:
-  // Where `keeps_word`, no process needs more than it said.
+  // If `keeps_word`, no process needs more than it said.
   States(Chunks budget, bool keeps_word) : budget_(budget), keeps_word_(keeps_word) {
     visit({});
     while (!todo_.empty()) {
@@ -213,7 +213,7 @@ class States {
     go(world, end, claims, process);
   }
 
-  // To the file, unless it is there; then it wants all of it back.
+  // Spills to the file, unless it is there already; then it wants all of it back.
   void spill(const World& world, int end) {
     Claims claims = this->claims(world);
     const Chunks all = std::max(world.processes[end].want, claims.extent(end));

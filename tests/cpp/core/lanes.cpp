@@ -136,7 +136,7 @@ TEST_CASE("a lane keeps its width while one of the two holds it, and for a succe
   lanes.hold(2);
   CHECK(lanes.table().end_of(2) == kNoEnd);
   lanes.hold_beside(1);
-  CHECK(lanes.table().end_of(2) == end);  // as before: nothing is mapped anew
+  CHECK(lanes.table().end_of(2) == end);  // as before: nothing is mapped again
   CHECK(lanes.is_valid() == "");
 }
 

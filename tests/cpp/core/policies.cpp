@@ -196,7 +196,7 @@ TEST_CASE("the pace bounds the next boundary") {
   Pace pace;
   pace.add(1, 0.4);
   for (int i = 0; i < 100; ++i) pace.add(1, 0.5);
-  CHECK(pace.latest(0.3, 0.5) == doctest::Approx(0.5));  // not even one of 0.4 s is over by then
+  CHECK(pace.latest(0.3, 0.5) == doctest::Approx(0.5));  // not even one of 0.4 s has ended by then
   CHECK(pace.latest(0.45, 0.5) == doctest::Approx(0.95));
   CHECK(pace.latest(0.7, 0.5) == doctest::Approx(1.0));  // one is, two are not
 }

@@ -124,7 +124,7 @@ class SchedulerClients {
     leaving_.erase(id);
     return scheduler_.request(now_, id, ++turns_[id]);
   }
-  // In the middle of a cell it is asked to page out only while it waits.
+  // A session in the middle of a cell is asked to page out only while it waits.
   Decision finish(const std::string& id, TurnNumber turn) {
     if (busy_[id] && turn == turns_[id]) leaving_.erase(id);
     return scheduler_.finish(now_, id, turn);
@@ -157,7 +157,7 @@ class SchedulerClients {
     return paged_out(id);
   }
   Decision page(const std::string& id) {
-    // Without being asked, or twice.
+    // It may do so without being asked, or twice.
     return below(2) == 0 ? paged_out(id) : page_out_failed(id);
   }
   Decision paged_out(std::string id) {

@@ -1,6 +1,6 @@
-// What the message of a neighbour costs where one user has very many sessions that wait. The core
-// of this program counts the branches that it takes, so work is compared without a clock: it may
-// grow with the number of sessions, and no faster.
+// The cost of a neighbour's message while one user has very many waiting sessions. The core of this
+// program counts the branches that it takes, so work is compared without a clock: it may grow with
+// the number of sessions, and no faster.
 #include <doctest/doctest.h>
 
 #include <cstdint>
@@ -32,8 +32,8 @@ SessionSpec spec_of(const std::string& user, bool busy) {
   return spec;
 }
 
-// Two sessions of a neighbour, of which "runs" has the turn, beside `count` of one user that wait,
-// each in its cell that has just begun.
+// Two sessions of a neighbour, one of which, "runs", has the turn, beside `count` waiting sessions
+// of one user, each in a cell that has just begun.
 Scheduler beside(int count, const std::string& policy) {
   Scheduler it(kCapacity, policy, {.boost = 0.5});
   it.open(0, "runs", spec_of("neighbour", true));

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kGranule = 2 * kMiB;
 
-// In all tests of this program, before the driver looks.
+// Set for all tests of this program, before the driver reads it.
 [[maybe_unused]] const int kTwoDevices = setenv("FAKE_CUDA_COUNT", "2", 1);
 
 // The driver as a program of CUDA's documentation uses it; all that it took is given back at the

@@ -1,4 +1,4 @@
-// Where segments go, and private ones that leave the GPU and come back.
+// Tests where segments go, and that private ones leave the GPU and come back.
 #include <doctest/doctest.h>
 
 #include <array>

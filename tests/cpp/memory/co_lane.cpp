@@ -25,7 +25,7 @@ namespace {
 
 const std::string kDirectory = std::filesystem::temp_directory_path();
 
-// What both processes have: the lane's memory, its ledger, and what they have seen.
+// Shared by both processes: the lane's memory, its ledger, and their observations.
 struct Shared {
   struct Seen {
     std::atomic<int> wrong, iterations, is_ready, is_over;
@@ -93,7 +93,7 @@ struct Member {
   uint64_t last;
 };
 
-// Iterations of random sizes, of which some are larger than all before.
+// Iterations of random sizes, some of them larger than all before.
 class Training {
  public:
   Training(const Shared& shared, int end, unsigned seed)
@@ -189,8 +189,8 @@ TEST_CASE("co-lane: each end sees all chunks, and the second one in the reverse 
   munmap(view, shared.bytes);
 }
 
-// Of random lanes, of which each end holds survivors at some addresses: a page that one end has
-// below its extent is no page that the other one has.
+// Draws random lanes, each end of which holds survivors at some addresses: no page that one end has
+// below its extent is a page of the other end.
 TEST_CASE("co-lane: what the two layouts show below two extents that fit are different pages") {
   std::mt19937 random(3);
   const auto below = [&](Page n) { return static_cast<Page>(random() % n); };
@@ -259,7 +259,7 @@ TEST_CASE("co-lane: a small block that outlives the peak lies low from the next 
   for (int i = 0; i < 3; ++i) CHECK(chunks_at_end(member, ledger, 40) == 1);
   CHECK(chunks_at_end(member, ledger, 3) == 5);  // an evaluation: the place is kept, and empty
   CHECK(chunks_at_end(member, ledger, 40) == 1);
-  for (int i = 0; i < 300; ++i) member.iterate(3);  // and the training is over
+  for (int i = 0; i < 300; ++i) member.iterate(3);  // and the training has ended
   CHECK(chunks_at_end(member, ledger, 40) == 41);
 }
 
@@ -390,7 +390,7 @@ TEST_CASE("co-lane: what spills keeps its bytes and addresses, in a file or in p
       const Block its = second.allocate(8 * kBlock);
       is_beside = 1;
       while (first.lane.co_lane_usage().waits == 0) usleep(1000);
-      const Block more = second.allocate(6 * kBlock);  // neither can go on else
+      const Block more = second.allocate(6 * kBlock);  // otherwise neither can go on
       CHECK(more.address != nullptr);
       CHECK(second.free(its));
       CHECK(second.free(more));

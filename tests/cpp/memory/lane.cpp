@@ -279,7 +279,7 @@ TEST_CASE("survivors of a lane that no other session wants stay in it") {
   REQUIRE(survivor.address != nullptr);
   lane.leave();
   lane.free(promoted.address);
-  lane.enter();  // the lane cannot be laid out anew around it
+  lane.enter();  // the lane cannot be laid out again around it
   CHECK(lane.is_valid() == "");
   CHECK(survivor.is_whole());
   lane.free(survivor.address);

@@ -27,7 +27,7 @@ struct Descriptor {
   ~Descriptor() { close(number); }
 };
 
-// What the processes have of the lane, as they see it themselves.
+// The chunks that the processes own, as they see it themselves.
 struct OwnedChunks {
   std::atomic<int> owners[kBudget];
   std::atomic<int> wrong, iterations;
@@ -47,8 +47,8 @@ int chunk_of(int end, Chunks chunk) {
 // A process at one end: it takes chunks, writes its name into them, and gives them back.
 class Claimant {
  public:
-  // Where `other_dies`, a chunk may have its name when this process takes it; a living one finds
-  // that out for itself.
+  // If `other_dies`, a chunk may have the other's name when this process takes it; a living process
+  // notices that itself.
   Claimant(OwnedChunks& lane, Ledger& ledger, unsigned seed, bool other_dies = false)
       : lane_(lane), ledger_(ledger), random_(seed), other_dies_(other_dies) {}
 
@@ -298,7 +298,7 @@ TEST_CASE("ledger: an end is held for a process until that has opened the ledger
   CHECK(own.look().bound(0) == 7);
 }
 
-TEST_CASE("ledger: an end that is held is free when its turn is over, or its process has ended") {
+TEST_CASE("ledger: an end that is held is free when its turn or its process has ended") {
   const Descriptor descriptor;
   const size_t lane_bytes = kBudget * kLeastChunk;
   HeldEnd held;
@@ -306,7 +306,7 @@ TEST_CASE("ledger: an end that is held is free when its turn is over, or its pro
   Ledger other;
   REQUIRE(other.open(descriptor.number, 1, kBudget) == "");
   const int received = dup(held.descriptor());
-  SUBCASE("its turn is over, and it has not even looked") { held.release(); }
+  SUBCASE("its turn has ended, and it has not even looked") { held.release(); }
   SUBCASE("its process uses nothing of the lane") { Ledger::let_go(received, 0); }
   if (other.look().is_inside(0)) CHECK(other.reap());
   CHECK_FALSE(other.look().is_inside(0));

@@ -60,7 +60,7 @@ TEST_CASE("events of one time happen by their kind, and then in the order of job
   CHECK(events.is_valid() == "");
 }
 
-TEST_CASE("an event that is scheduled anew happens once, at the later or the earlier time") {
+TEST_CASE("an event that is scheduled again happens once, at the later or the earlier time") {
   EventQueue events(1);
   events.schedule(Kind::wakes, 0, 5);
   events.schedule(Kind::wakes, 0, 7);

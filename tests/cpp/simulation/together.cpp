@@ -203,8 +203,8 @@ TEST_CASE("together: recorded trainings gain what they gained in real processes"
   }
 }
 
-// In just that memory two equal CNNs do less (1.64, not 1.93): the claims keep what an iteration
-// may still need at its second peak, where in step the other one never needs it at that moment.
+// With exactly that memory two equal CNNs do less (1.64, not 1.93): the claims keep what an
+// iteration may still need at its second peak, although two in step never need it at that moment.
 TEST_CASE(
     "together: forward beside backward alone does no more in the memory that it takes and 1 % "
     "more") {

@@ -1,7 +1,7 @@
 """``python -m tests.models.fuzz TARGET [libFuzzer's options] [folders or files]``: fuzz one target.
 
-Without a folder it begins with the corpus and keeps its findings in build/fuzz. With files it only
-runs these. CONTRIBUTING.md says more.
+Without a folder it begins with the corpus and keeps its findings in build/fuzz. Given files, it
+only runs these. CONTRIBUTING.md says more.
 """
 
 from __future__ import annotations

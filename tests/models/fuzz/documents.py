@@ -59,7 +59,7 @@ def check_sentence(error: GpuShareError) -> None:
 
 @cache
 def file() -> Path:
-    """A file in this process's memory, of which nothing stays when libFuzzer ends it."""
+    """A file in this process's memory: nothing of it stays when libFuzzer ends the process."""
     return Path(f"/proc/self/fd/{os.memfd_create('record')}")
 
 

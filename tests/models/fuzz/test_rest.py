@@ -92,7 +92,7 @@ def test_every_route_answers_as_described(server: str, seconds: float) -> None:
 
 
 def explore(server: str, operation: Any, number: int) -> int:
-    """Draw some requests, valid ones and others, of which half are about a session that exists."""
+    """Draw some requests, valid and invalid ones; half of them are about a session that exists."""
     known = [{"id": IDS[number % len(IDS)]}] if "{id}" in operation.path else []
     modes = list(GenerationMode) if operation.body or operation.query else VALID
     drawn = [

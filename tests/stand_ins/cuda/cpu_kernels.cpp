@@ -2,7 +2,7 @@
 // kernels on the same memory, which is main memory. All else stays what it is: allocation, views,
 // copies, autograd, streams. It is loaded by torch.ops.load_library.
 //
-// Not as on a GPU: an operator waits for its stream, takes no workspace of its own, and cannot be
+// Unlike on a GPU, an operator waits for its stream, takes no workspace of its own, and cannot be
 // captured in a graph.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -69,7 +69,7 @@ Tensor copied_to_gpu(const Tensor& cpu, at::Device device) {
 }
 
 // One call of an operator: its arguments become tensors of the CPU, and its results ones of the
-// GPU again. What is written is the same memory; but what may be resized is written elsewhere, and
+// GPU again. Results go into the same memory; but one that may be resized is written elsewhere, and
 // copied when its size is known.
 class Call {
  public:
@@ -178,7 +178,7 @@ bool are_alike(const Tensor& a, const Tensor& b) {
          b.is_non_overlapping_and_dense() && a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
 }
 
-// By a copy engine where PyTorch has one do it; otherwise what a kernel would do.
+// Uses a copy engine where PyTorch would; otherwise does what a kernel would do.
 Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
   if (are_alike(self, source)) return at::native::copy_(self, source, non_blocking);
   if (self.is_cuda()) synchronize(self);

@@ -43,7 +43,7 @@ def run(*command: str | Path) -> str:
 
 
 class Imports:
-    """What PyTorch's libraries import, and of which libraries."""
+    """The names that PyTorch's libraries import, and the libraries that they need."""
 
     def __init__(self, folder: Path) -> None:
         self.libraries: set[str] = set()
@@ -56,7 +56,7 @@ class Imports:
                 self._names.setdefault(version.lstrip("@"), set()).add(name)
 
     def version(self, library: str) -> str:
-        """Under which its names are imported; empty: under none."""
+        """The version under which its names are imported; empty: under none."""
         versions = (library, stem(library).partition("_")[0].upper())
         return next((each for each in versions if each in self._names), "")
 

@@ -19,7 +19,7 @@ struct Communicator {
   int device, rank;
 };
 
-// What one device has of a broadcast.
+// The part of one device in a broadcast.
 struct Part {
   void* memory;
   size_t bytes;

@@ -10,7 +10,7 @@
 
 namespace fake_runtime {
 
-// Also what cudaGetLastError says next.
+// Returns the error, and keeps it for the next cudaGetLastError.
 cudaError_t fail(cudaError_t error);
 inline cudaError_t from(int code) { return fail(static_cast<cudaError_t>(code)); }
 
@@ -26,7 +26,7 @@ inline CUdeviceptr as_address(const void* address) {
   return reinterpret_cast<CUdeviceptr>(address);
 }
 
-// To the stream, or to the graph that is captured from it.
+// Submits to the stream, or to the graph that is captured from it.
 cudaError_t submit(cudaStream_t stream, fake_gpu::Work work);
 bool is_capturing(cudaStream_t stream);
 bool is_capturing_anything();  // as this thread is to care about it

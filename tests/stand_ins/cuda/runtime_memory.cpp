@@ -156,7 +156,7 @@ cudaError_t cudaMemset(void* to, int value, size_t bytes) {
 
 // --- between processes
 
-// As NVIDIA documents it: only of memory that cudaMalloc has made.
+// Works only for memory from cudaMalloc, as NVIDIA documents it.
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* address) {
   const fake_gpu::Lock lock(fake_gpu::gpus().mutex);
   const auto found = fake_gpu::gpus().mappings.find(as_address(address));

@@ -1,9 +1,9 @@
-// A libcuda.so.1 whose GPU is main memory: what the real driver forbids, it forbids as well, so
-// that what passes here has a right to pass there. It has the documented calls that this project
-// and PyTorch make. Addresses are real: a test reads and writes them as a kernel would, and a touch
-// without access ends the process.
+// A libcuda.so.1 whose GPU is main memory. It forbids what the real driver forbids, so code that
+// passes here should pass there. It has the documented calls that this project and PyTorch make.
+// Addresses are real: a test reads and writes them as a kernel would, and a touch without access
+// ends the process.
 //
-// Not as on a GPU: a mapping has all of a handle's memory, and unless FAKE_CUDA_LAZY is set, all is
+// Unlike on a GPU, a mapping has all of a handle's memory, and unless FAKE_CUDA_LAZY is set, all is
 // done when a call returns.
 #include "fake_driver.h"
 
@@ -67,8 +67,8 @@ size_t used_bytes_of_all() {
 
 void* at(CudaAddress address) { return reinterpret_cast<void*>(address); }
 
-// One call: counted, refused if a test wants that, CUDA is not initialised or has failed, and else
-// made.
+// One call: counted; refused if a test wants that, or if CUDA is not initialised or has failed;
+// otherwise made.
 template <class F>
 CudaResult call(const char* name, F made) {
   const Lock lock(gpus().mutex);
@@ -122,7 +122,7 @@ void allow_more_files() {
   setrlimit(RLIMIT_NOFILE, &files);
 }
 
-// On the default stream.
+// Copies on the default stream.
 CudaResult copy_now(void* to, const void* from, size_t bytes) {
   submit(nullptr, [=] { return fake_gpu::copy(to, from, bytes); });
   return finish(static_cast<Stream*>(nullptr));
@@ -248,8 +248,8 @@ CudaResult cuDeviceTotalMem_v2(size_t* bytes, CudaOrdinal device) {
 }
 
 CudaResult cuDeviceGetAttribute(int* value, int attribute, CudaOrdinal device) {
-  // Of an NVIDIA L4, by the numbers of cuda.h, as far as PyTorch looks: threads and blocks of a
-  // launch, shared memory, warps, processors, registers, texture, compute capability.
+  // The attributes of an NVIDIA L4 that PyTorch reads, by their numbers in cuda.h: threads and
+  // blocks of a launch, shared memory, warps, processors, registers, texture, compute capability.
   static const std::map<int, int> values{{1, 1024},
                                          {2, 1024},
                                          {3, 1024},

@@ -31,5 +31,5 @@ void set_capacity(size_t bytes, int device = 0);  // 1 GiB by default
 
 }  // namespace fake_driver
 
-// For ctypes: how often calls whose names begin so were made in this process.
+// Returns how often this process made calls whose names begin so; tests call it by ctypes.
 extern "C" size_t fake_driver_calls(const char* prefix);

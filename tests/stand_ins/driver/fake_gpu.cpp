@@ -49,7 +49,7 @@ std::string file_name(int device) {
   return "fake-gpu-" + std::to_string(number) + "-" + host();
 }
 
-// As a link below /proc tells it.
+// The beginning of the target of a link below /proc.
 std::string mark(int device) { return "/memfd:" + file_name(device) + " "; }
 
 void* at(Address address) { return reinterpret_cast<void*>(address); }
@@ -111,7 +111,7 @@ int complain(const char* what, size_t bytes, const void* address) {
 
 thread_local int current = 0;
 
-// As `nvidia-smi -L` shows it.
+// The UUID as `nvidia-smi -L` shows it.
 std::string text_of_uuid(int number) {
   std::string text = "GPU-";
   for (const unsigned char byte : uuid_of(number)) {

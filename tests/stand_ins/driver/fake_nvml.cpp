@@ -1,5 +1,5 @@
-// A libnvidia-ml.so.1 that says of GPUs what a file says, which $FAKE_NVML names and which is read
-// anew at each call. Without it, it is as where no driver is loaded. A line of the file is one of
+// A libnvidia-ml.so.1 whose GPUs are those of the file that $FAKE_NVML names, which it reads at
+// each call. Without the file it behaves as if no driver were loaded. A line of the file is one of
 //
 //     driver VERSION
 //     gpu UUID TOTAL RESERVED NAME      bytes; what is below belongs to the GPU above it

@@ -229,10 +229,10 @@ class Server:
     def finish(self) -> None:
         """End it when it has no kernel and answers no request.
 
-        JupyterLab asks each new server for the formats of nbconvert. A signal that comes before the
-        answer leaves a thread of AnyIO that waits forever for its request to be over, and the
-        server for that thread. Requests for formats are answered one after the other, so the
-        others are over when ours is.
+        JupyterLab asks each new server for the formats of nbconvert. A signal before the answer
+        leaves a thread of AnyIO that waits forever for its request to end, and the server waits for
+        that thread. Requests for formats are answered one after the other, so the others have ended
+        when ours has.
         """
         if self._process.poll() is None:
             self.clear()
@@ -397,7 +397,7 @@ def new_page(chromium: Any) -> Iterator[Callable[..., Any]]:
     """Open pages: `new_page(1280, 800)` is an empty page of that size, with no cookie of another
     page. No script may throw.
 
-    With a third argument: no script whose calls name it.
+    Given a third argument, only scripts whose calls name it may not throw.
     """
     contexts: list[Any] = []
     thrown: list[str] = []

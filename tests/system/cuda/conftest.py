@@ -116,7 +116,7 @@ def run(start: Start) -> Run:
 
 
 def uuid_of(number: int) -> str:
-    """Of a GPU of the host, as the fake driver has it."""
+    """The UUID of a GPU of the host, as the fake driver has it."""
     return f"GPU-{UUID(bytes=bytes([number + 1] * 16))}"
 
 
@@ -152,7 +152,7 @@ GivenAway = Callable[..., Bytes]
 
 @pytest.fixture
 def given_away(tmp_path: Path) -> GivenAway:
-    """What these processes have of this test's GPU of that number, or all that there are."""
+    """Memory of this test's GPU of that number that these processes have, or all processes."""
 
     def given_away(*processes: int, gpu: int = 0) -> Bytes:
         found: Bytes = {}
@@ -197,7 +197,7 @@ def watched(given: Settings, host: str) -> Iterator[list[str]]:
             with contextlib.suppress(GpuShareError):  # there is no broker, or it was killed
                 with Client.connect(given, "watching", start=False) as client:
                     after = set(excesses(client.look(), host))
-                wrong.extend(before & after)  # what is so only once may have changed meanwhile
+                wrong.extend(before & after)  # a single finding may have changed meanwhile
                 before = after
 
     thread = threading.Thread(target=watch)
@@ -208,13 +208,13 @@ def watched(given: Settings, host: str) -> Iterator[list[str]]:
 
 
 def has_of(process: int, gpu: int, host: str) -> Bytes:
-    """What a process has of this test's GPU, or of the one that it has for itself."""
+    """Memory of this test's GPU, or of its private one, that a process has."""
     return has(process, gpu, host) | has(process, gpu, "")
 
 
 def excesses(snapshot: Snapshot, host: str) -> Iterator[str]:
-    """GPUs of which sessions and lanes have more than there is: by what they have said, or by what
-    the driver has given to each session, and its lane's size."""
+    """GPUs on which sessions and lanes together have more memory than there is: by what they have
+    said, or by what the driver has given to each session, and the size of its lane."""
     for device in snapshot.devices:
         if device.name == "host":
             continue
@@ -244,7 +244,7 @@ def goes_on(sessions: Sessions) -> GoesOn:
 
 @pytest.fixture
 def ends_as_alone(run: Run) -> Ends:
-    """A training ends, and has come to what it comes to without sharing."""
+    """End a training; its result must be that without sharing."""
 
     def ends_as_alone(process: Process, width: int, *more: bool) -> None:
         process.go_on()

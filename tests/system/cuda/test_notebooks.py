@@ -31,7 +31,7 @@ model = nn.Sequential(
 optimizer = torch.optim.Adam(model.parameters())
 pictures, kinds = torch.randn(16, 3, 32, 32).cuda(), torch.randint(0, 10, (16,)).cuda()
 """
-# Without effect on what is computed: which activations lie in the lane.
+# Notes which activations lie in the lane, without effect on the results.
 LOOK = """
 from jupyter_gpushare import _core
 

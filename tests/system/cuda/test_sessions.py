@@ -72,7 +72,7 @@ def test_a_script_has_its_turns_while_an_output_lives_in_the_notebook_that_waits
 def test_on_a_small_gpu_no_notebook_is_out_of_memory_because_of_its_neighbours(
     gpu_of: Callable[[int], None], start: Start
 ) -> None:
-    """What each has is 20 MiB of its own, and 60 in its turn."""
+    """Each has 20 MiB of its own, and 60 in its turn."""
     gpu_of(192 * MIB)
     started = [start(PROGRAM, "crowded", f"of {value}", value, 20) for value in (10, 110, 210)]
     for process in started:
@@ -98,7 +98,8 @@ def test_after_an_overflow_the_lane_is_used_again_at_once_and_memory_is_what_was
 
 
 def test_what_lives_into_the_next_iterations_never_stops_the_lane(run: Run) -> None:
-    """As soon as it is known how much that is; then at most one iteration of ten overflows."""
+    """It stops the lane only until its size is known; then at most one iteration of ten
+    overflows."""
     inside = run(PROGRAM, "keeps_the_last", 50, **WITHOUT_KERNELS)["inside"][10:]
     assert inside.count(False) <= len(inside) // 10, inside
 

@@ -1,5 +1,5 @@
-"""Rows: what breaks under jobs, at their disk, their service, and a real Slurm. Each job computes
-each of its iterations, and those that no checkpoint was lost for once."""
+"""Rows: failures of a job's disk, of the service, and of a real Slurm. Each job computes each of
+its iterations, and once unless a checkpoint was lost."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def controller_killed(scene: Scene, on_slurm: Makes) -> float:
 
 @row("the controller of Slurm is killed, and has forgotten a job when it comes back")
 def controller_forgets(scene: Scene, on_slurm: Makes) -> float:
-    """It was killed before it had the job on disk, and gives the job's number out again."""
+    """The controller was killed before it had the job on disk, and reuses the job's number."""
     site = on_slurm()
     site.begin("a", COUNT, STEP)
     site.kill("slurmctld")

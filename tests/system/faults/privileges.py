@@ -24,7 +24,7 @@ def give_up_for_good() -> None:
 
 @contextmanager
 def given_up() -> Iterator[None]:
-    """Within the block, for this thread and those that it starts."""
+    """Give up the privileges within the block, for this thread and those that it starts."""
     before = _get()
     _set(_without(before))
     yield

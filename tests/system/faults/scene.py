@@ -159,7 +159,7 @@ class Alone:
 
 
 class Level(NamedTuple):
-    """The resources of a broker; none of a fault may stay behind when it is over."""
+    """The resources of a broker; a fault may leave none of them behind."""
 
     sessions: frozenset[str]
     lanes: int
@@ -271,8 +271,8 @@ class Scene:
         self._before = self._before._replace(descriptors=self._before.descriptors - 1)
 
     def share_lane(self) -> None:
-        """Two sessions compute in one lane at once. Where that leaves no room, our session has none
-        of its own any more; and a turn of the neighbour keeps what two had until it ends."""
+        """Two sessions compute in one lane at once. If that leaves no room, our session has none of
+        its own any more; and a turn of the neighbour keeps what two had until it ends."""
         self._shares_lane = True
         self._before = self._before._replace(lanes=0)
 

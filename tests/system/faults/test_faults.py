@@ -70,5 +70,5 @@ def test_the_page_has_each_row_and_none_lost_anything(request: pytest.FixtureReq
     if request.config.getoption("reliability", None):
         pytest.skip("this run writes the page")
     rows = dict(re.findall(r"^\| (.+?) \| (.+?) \| (?:[0-9.]+|never) \|", PAGE.read_text(), re.M))
-    assert rows.keys() == {row.breaks for row in ROWS}, "`make faults` writes the page anew"
+    assert rows.keys() == {row.breaks for row in ROWS}, "`make faults` writes the page again"
     assert {breaks: lost for breaks, lost in rows.items() if lost != "nothing"} == {}

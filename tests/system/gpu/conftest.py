@@ -30,7 +30,7 @@ from ...programs.cells import CASES_ON_GPU, LANE_CASES
 
 HERE = Path(__file__).resolve().parent
 DISK = HERE.parents[2] / "build"  # /tmp may be main memory
-SECONDS = 800  # for one process; a safety net, also on a machine that does much else
+SECONDS = 800  # for one process; a safety net, even on a busy machine
 BESIDE = max(1, min(6, (os.cpu_count() or 1) // 2))  # processes that no test has asked for yet
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -115,9 +115,10 @@ def answer(process: subprocess.Popen[str]) -> Any:
 
 @pytest.fixture(scope="session")
 def run(start: Start) -> Iterator[Run]:
-    """Return the results of a case, alone: in plain PyTorch, or with sharing. Each is run once.
+    """Return the results of a case that runs alone, in plain PyTorch or with sharing. Each is run
+    once.
 
-    Where there are cores for it, all begin with the first that a test asks for.
+    If there are cores for it, all begin when a test asks for the first.
     """
     runs: dict[Job, Future[Any]] = {}
     with ThreadPoolExecutor(BESIDE) as pool:

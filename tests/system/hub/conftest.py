@@ -33,7 +33,7 @@ from tornado.websocket import websocket_connect
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
 USERS = ("ada", "ben", "eve")  # these have servers; eve has no scope of ours
-SECONDS = 120.0  # time for anything to happen, on a machine that does much else
+SECONDS = 120.0  # time for anything to happen, on a busy machine
 LOOK_SECONDS = 0.1
 API = "jupyter-gpushare/api/v1"
 SERVICE = "services/gpushare"
@@ -193,7 +193,7 @@ class Hub:
         self._process.wait()
 
     def _with_servers(self) -> list[str]:
-        """Also users that have visited a page that started one."""
+        """Includes users that have visited a page that started one."""
         with contextlib.suppress(OSError):
             users = self.hub_says("users")
             if users.status == 200:
@@ -304,7 +304,7 @@ class Kernels:
         return values
 
     def reconnect(self) -> None:
-        """Connect anew after the proxy between us has gone."""
+        """Reconnect after the proxy between us has gone."""
         for notebook in self._notebooks.values():
             self._do(notebook.connect())
 

@@ -8,7 +8,8 @@ load_subconfig(os.environ["CLASS_CONFIG"])  # noqa: F821
 # a user that may log in and have a server, and has no scope for the devices
 c.Authenticator.allowed_users |= {"eve"}
 
-# Not in the environment that a hub gives to servers: what these leave behind is to be noticed.
+# A hub does not give its TMPDIR to servers by itself, and tests have to notice what servers leave
+# behind.
 c.Spawner.environment["TMPDIR"] = os.environ["TMPDIR"]
 
 c.JupyterHub.services.append({"name": "tests", "api_token": os.environ["CLASS_TESTS_TOKEN"]})

@@ -56,7 +56,7 @@ def test_a_cell_becomes_a_job_with_what_it_reads(notebook: Any, jobs: Settings) 
     assert job.wait(60).gpus == 2
     assert "total 2.073" in job.log()
     assert "total 2.073" in notebook.run(f"%gpushare logs {job.id}").stdout
-    assert "is over already: " in notebook.run(f"%gpushare cancel {job.id}").text
+    assert "has already ended: " in notebook.run(f"%gpushare cancel {job.id}").text
     assert "total" not in notebook.run("print(dir())").stdout  # it has not run here
     assert job.id in notebook.run("%gpushare jobs").text
     assert "done" in notebook.run("_").text or "done" in notebook.run("%gpushare jobs").text

@@ -138,7 +138,7 @@ def path_without_torch(directory: Path) -> str:
         if entry.name.split("-")[0] not in ("torch", "functorch", "jupyter_gpushare"):
             (directory / entry.name).symlink_to(entry)
     (library := directory / "jupyter_gpushare").mkdir()
-    # Where it is installed editable, what is compiled lies elsewhere.
+    # The compiled module of an editable installation lies elsewhere.
     for part in (*Path(settings_module.__file__).parent.iterdir(), Path(_core.__file__)):
         if not (library / part.name).exists():
             (library / part.name).symlink_to(part)

@@ -14,8 +14,8 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import LaneMemory
 from jupyter_gpushare.wire.messages import Demand
 
-# In the notebook: at each boundary it waits until the neighbour wants the turn, so that there is a
-# context switch at every one, and notes how many bytes of the lane the iteration had.
+# Runs in the notebook: at each boundary it waits until the neighbour wants the turn, so that there
+# is a context switch at every one, and notes how many bytes of the lane the iteration had.
 CHANGE_OVER = """
 import json, select
 from jupyter_gpushare import _core
@@ -100,7 +100,7 @@ class Scribbler:
         while self.overwrites < before + 3:
             other.enter()
             other.boundary()
-        other.leave()  # else its process, which lives, may keep the lane
+        other.leave()  # otherwise its living process may keep the lane
         other.close()
         memory.close_lane()
 

@@ -20,7 +20,7 @@ from ...conftest import Opened
 from .conftest import until_answered
 
 LONG_SECONDS = 1.0  # of a turn: what a broker counts twice, or not at all, is seen
-# What may be lost while a session returns to the next broker: its message is on its way.
+# The most that may be lost while a session returns to the next broker: its message is on its way.
 RETURN_SECONDS = 0.5
 
 

@@ -336,7 +336,7 @@ def test_a_process_that_has_the_turn_may_wait_for_a_child_that_shares(settings: 
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
-# Where a training waits until a line comes, with blocks of its iteration alive.
+# A training that waits until a line comes, with blocks of its iteration alive.
 WAITS_WITH_BLOCKS = """
 import os
 told = os.open("FOLDER/told", os.O_RDWR) if "FOLDER" else None
@@ -414,7 +414,7 @@ def test_a_task_that_outlives_its_cell_gives_the_turn_back(
     assert neighbour.holding
 
 
-# As an extension written in C does: its call holds Python's lock until a byte comes.
+# Holds Python's lock in a call until a byte comes, as an extension written in C may.
 WITH_THE_LOCK = """
 import ctypes, os
 told = os.open("FOLDER/told", os.O_RDWR)

@@ -138,7 +138,7 @@ class Processes:
 
 @pytest.fixture
 def processes(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
-    """Its turns are over at each boundary where another session waits."""
+    """Its turns end at each boundary where another session waits."""
     monkeypatch.setenv("JUPYTER_GPUSHARE_QUANTUM_SECONDS", "1e-6")
     processes = Processes()
     yield processes

@@ -3,9 +3,9 @@
     python -m tests.unit.cluster.serving SITE [POINT]
 
 It submits the jobs of SITE/jobs.json, each once the one before it has computed, and ends when all
-of them are over. It is killed at POINT: after the event of that name is in the journal; `launched`:
-after a start and before it is there; a number of seconds, like 0.1; or a number of all that it
-writes and does, where each act counts twice, before and after it.
+of them have ended. It is killed at POINT: after the event of that name is in the journal;
+`launched`: between a start and its event in the journal; a number of seconds, like 0.1; or the
+number of a write or an act, where each act counts twice, before and after it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RULES = GangRules(told=True, tick=0, thresholds=[0.5], least=0.1)
 
 
 class Point:
-    """Where the process is killed."""
+    """The point at which the process is killed."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -77,7 +77,7 @@ class Wish(NamedTuple):
 
 
 def submit(service: ClusterService, journal: Journal, site: Path, wishes: Iterable[Wish]) -> bool:
-    """Return whether all are over. What was submitted by a service before this one stays so."""
+    """Return whether all have ended. Jobs that an earlier service submitted stay submitted."""
     attained = 0.0
     states = []
     for wish in wishes:

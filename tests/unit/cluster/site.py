@@ -36,11 +36,11 @@ Asks: TypeAlias = "Callable[[Site, str], None]"
 
 
 class Troubled(LocalEngine):
-    """The engine of this machine, of which parts fail when a test says so."""
+    """The engine of this machine, parts of which fail when a test says so."""
 
     def __init__(self, cluster: str, nodes: str) -> None:
         super().__init__(cluster, declared(nodes))
-        self.answers = threading.Event()  # else it hangs
+        self.answers = threading.Event()  # otherwise it hangs
         self.answers.set()
         self.is_asked = threading.Event()  # for its nodes, since a test has cleared it
         self.cannot_kill = False
@@ -86,7 +86,7 @@ class Site:
         return ClusterService(self.journal, engine, time.time, rules=self.rules, bounds=self.bounds)
 
     def restart(self, **bounds: float) -> None:
-        """As after a kill: only the journal, the directories and the processes are left."""
+        """Restart as after a kill: only the journal, the directories and the processes are left."""
         self.bounds = self.bounds._replace(**bounds)
         self.journal.close()
         self.journal = Journal(self.path / "cluster.sqlite")
@@ -174,7 +174,7 @@ class Site:
         self.engine.ask_yield(next(each for each in self.engine.adopt() if each.job == id))
 
     def terminate(self, id: str) -> None:
-        """As Slurm does, where it ends a job before its time."""
+        """End the job early, as Slurm does."""
         for process in self.processes(id):
             process.terminate()
 

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 STEP = 0.02
 COUNTS = {"long": 250, "short": 10}  # iterations
 WISHES = [Wish("long", 4), Wish("short", 2, after=0.1)]
-# In the order in which they come.
+# Listed in the order in which they come.
 POINTS = ("submitted", "start", "launched", "started", "computes", "ask", "yielded", "done")
 
 
@@ -44,7 +44,8 @@ class Killed:
         (path / "jobs.json").write_text(json.dumps(WISHES))
 
     def serve(self, point: str = "") -> int:
-        """Return how the process ended: 0 once all jobs are over, which then hurry."""
+        """Return how the process ended: 0 once all jobs have ended. Without a `point` the jobs
+        hurry."""
         if not point:
             (self.path / "jobs" / "long" / "hurry").touch()
         command = [sys.executable, "-m", "tests.unit.cluster.serving", str(self.path)]

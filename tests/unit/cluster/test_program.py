@@ -113,7 +113,7 @@ def shared(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sett
 
 
 def pids_of_both(settings: Settings) -> list[int]:
-    """Of a broker and of a service of jobs, which answer."""
+    """Return the process ids of a broker and of a service of jobs, both of which answer."""
     with Client.connect(settings, start=False) as broker, Cluster(settings) as service:
         return [broker.welcome.pid, service.look().pid]
 
@@ -150,7 +150,7 @@ def test_a_script_runs_to_its_end(settings: Settings, script: Scripts) -> None:
 def test_the_time_that_a_job_has_computed_is_told_while_it_computes(
     settings: Settings, script: Scripts
 ) -> None:
-    """And not as it was when something last became of the job."""
+    """It is not the value of the job's last change of state."""
     since = time.monotonic()
     job = submit(script(COUNTS), "100000", "0.01", gpus=2, settings=settings)
     until(lambda: job.state == "running")
@@ -484,7 +484,7 @@ def test_the_command_line_submits_and_shows(
     (row,) = json.loads(said("jobs", "--all", "--json"))
     assert (row["id"], row["state"], row["gpus"]) == (id, "done", 2)
     assert "n1" in said("nodes")
-    assert said("cancel", id).startswith(f"{id} is over already: done")
+    assert said("cancel", id).startswith(f"{id} has already ended: done")
     (used,) = json.loads(said("report", "--jobs", "--by", "job", "--json"))
     assert (used["name"], used["jobs"]) == (id, 1)
     assert used["gpu_seconds"] == pytest.approx(row["computed"])

@@ -1,5 +1,5 @@
-"""The journal of a cluster: what it has is on disk, whole, and for one service; the jobs that are
-present, the queue that is made of them, and those that are postponed; what is old is removed."""
+"""The journal of a cluster: its content is on disk, whole, and for one service; the jobs that are
+present, their queue, and the postponed ones; old records are removed."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_journal_of_a_newer_version_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 def test_each_journal_has_a_cluster_of_its_own(path: Path, tmp_path: Path) -> None:
-    """Else a service would end what another one has started."""
+    """Otherwise a service would end what another one has started."""
     journal, other = Journal(path), Journal(tmp_path / "other" / "cluster.sqlite")
     name = journal.cluster()
     assert PART.fullmatch(name)

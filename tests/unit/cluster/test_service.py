@@ -79,7 +79,8 @@ def test_jobs_of_parts_share_a_gpu_of_a_node_that_has_shards(site: Site) -> None
 
 @pytest.mark.system
 def test_gpus_are_kept_for_the_first_that_waits_and_others_are_told(site: Site) -> None:
-    """`wide` lacks one of four, which `short` has, and `stopped` would keep three for its least."""
+    """`wide` lacks one of four, which `short` has, and `stopped` would keep three for its least
+    turn."""
     site.rules = GangRules(told=True, tick=0, thresholds=[0.2], least=1000.0)
     site.restart()
     site.submit("short", 2000, STEP, resumes=False)
@@ -180,7 +181,7 @@ def test_a_job_that_the_nodes_could_never_hold_is_refused(site: Site) -> None:
 
 
 def test_a_launcher_that_can_write_nothing_says_so(site: Site) -> None:
-    """As on a full disk, no file grows."""
+    """No file grows, as on a full disk."""
     site.submit("a", sys.executable, "-c", BEGETS, resumes=False)
     site.until((site.directory("a") / "work" / "pids").exists)
     rank = psutil.Process(pids(site.directory("a"))[0])
@@ -193,7 +194,7 @@ def test_a_launcher_that_can_write_nothing_says_so(site: Site) -> None:
 @pytest.mark.system
 @pytest.mark.parametrize("lost", ["rank", "launcher"])
 def test_a_gang_that_has_lost_a_part_is_ended_whole_and_goes_on(site: Site, lost: str) -> None:
-    """Of a launcher that is gone the engine sees that others of the gang run."""
+    """The engine sees that ranks of the gang still run after one launcher died."""
     count = 4 * LONG
     if lost == "launcher":
         site.restart(silent=3.0)
@@ -298,7 +299,8 @@ def test_an_engine_that_fails_in_any_way_has_not_answered(site: Site, verb: str)
 
 
 def test_gpus_that_the_engine_has_chosen_itself_are_counted(site: Site) -> None:
-    """What a gang uses beside its plan is not that of others, so it is not asked to leave."""
+    """GPUs that a gang uses beside its plan do not count as those of others, so it is not asked to
+    leave."""
     site.submit("a", LONG, STEP, gpus=3)
     site.until(lambda: site.state("a") == "starting")
     other = {name: 3 - gpus for name, gpus in site.job("a").place.items()}
@@ -326,8 +328,8 @@ def test_a_job_without_its_directory_has_failed(site: Site) -> None:
 
 @contextlib.contextmanager
 def unreadable(site: Site, id: str) -> Iterator[None]:
-    """The directory of a job, whose processes stand still meanwhile. To root all is readable but
-    names that lead to themselves."""
+    """The directory of a job, whose processes stand still meanwhile. Root can read everything
+    except links that lead to themselves."""
     processes = [p for rank in site.ranks(id) for p in (rank.parent(), rank) if p]
     for process in processes:
         process.suspend()

@@ -36,7 +36,8 @@ def opened(job: Path, number: int = 1, resume: str = "", saves: bool = False, **
 
 
 def iterations(directories: Sequence[Path]) -> list[int]:
-    """What the leaders of these generations have computed, in the order of the generations."""
+    """Return the iterations that the leaders of these generations computed, in the order of the
+    generations."""
     files = [directory / "ran" for directory in directories]
     return [int(line) for file in files if file.exists() for line in file.read_text().split()]
 

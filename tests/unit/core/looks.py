@@ -14,7 +14,7 @@ def look(it: Scheduler, id: str, now: float) -> SessionState:
 
 
 def why(state: SessionState) -> str:
-    """In words, with ids for names."""
+    """Return the reason in words, with ids for names."""
     return sentence(state.why, str)
 
 

@@ -1,7 +1,7 @@
 """Virtual time, one iteration after the other: a plain version of what `_core.Simulation` does.
 
-The simulation in C++ is compared with this one. And here a test may look at the scheduler, and
-change something, in the middle of a run.
+The simulation in C++ is compared with this one. A test may also look at the scheduler, and change
+something, in the middle of a run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ GB = 10**9
 class Job:
     """A notebook: cells of `cell` iterations, each `iteration` seconds, `think` seconds apart.
 
-    With `random`, `cell` and `think` are means. An interactive one says when cells begin and end.
+    If it is `random`, `cell` and `think` are means. An interactive one says when cells begin and
+    end.
     """
 
     id: str
@@ -70,7 +71,7 @@ class Simulation:
         rules: Rules | None = None,
         crowded: float = 1.0,
     ) -> None:
-        """Beside another turn that runs, each iteration takes `crowded` times as long."""
+        """While another turn runs, each iteration takes `crowded` times as long."""
         self.crowded = crowded
         self.running: set[str] = set()
         self.jobs = {job.id: job for job in jobs}

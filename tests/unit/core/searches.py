@@ -8,7 +8,7 @@ from hypothesis import settings
 
 
 def tries(count: int, **more: Any) -> settings:
-    """Return the settings of a search for this number of examples, or in another profile than the
-    default one for as many times more as that has by default."""
+    """Return the settings of a search for this number of examples; another profile than the default
+    one multiplies it by the ratio of their default numbers."""
     times = settings.default.max_examples // settings.get_profile("default").max_examples
     return settings(max_examples=times * count, deadline=None, **more)

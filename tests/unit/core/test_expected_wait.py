@@ -1,4 +1,4 @@
-"""The expected wait: what would happen from now on where that is known, and unknown elsewhere."""
+"""The expected wait: what would happen from now on if that is known; otherwise unknown."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def paged(it: Scheduler, seconds: float | None) -> float:
 
 @pytest.mark.parametrize("seconds", [3.0, 6.0])
 def test_the_wait_includes_paging_in(seconds: float) -> None:
-    """For as long as it took to page it out, and then until the first boundary."""
+    """The wait is as long as it took to page it out, and then until the first boundary."""
     it = Scheduler(100 * MB, "fair", Rules(half_life=1e9))
     now = paged(it, seconds)
     assert expected(it, "c", now) == pytest.approx(seconds + 0.1)

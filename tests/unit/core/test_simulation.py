@@ -151,7 +151,7 @@ def test_skipping_boundaries_is_equal_to_stepping_each(
 
 
 def test_a_session_that_others_page_out_for_holds_up_no_third_one() -> None:
-    """Until they were asked, the device had to drain for it; then another one may start beside."""
+    """The device has to drain for it until they are asked; then another one may start beside it."""
     thinks = 10.0
     jobs = [
         Job("a", [Cell(57, 0.05), Cell(52, 0.01, thinks)], demand=Demand(106, 715, False)),
@@ -262,10 +262,10 @@ def crowds(draw: st.DrawFn) -> list[Job]:
 def test_no_simulation_breaks_an_invariant(
     jobs: list[Job], policy: str, rules: Rules, conduct: dict[str, Any], more: int, class_of: str
 ) -> None:
-    """After each event the invariants hold, which the simulation itself checks. Of its results:
-    memory suffices, a lane is used in turn, and each job that its devices can hold ends where the
-    others leave. A job that a class throttles and that cannot be paged out keeps its memory, so
-    the class may wait for it; so does a gang, wherever the others can be."""
+    """The simulation itself checks that the invariants hold after each event. In its results,
+    memory suffices, a lane is used in turn, and each job that its devices can hold ends if the
+    others leave. A job that a class throttles and that cannot be paged out keeps its memory, so the
+    class may wait for it; so does a gang, wherever the others can be."""
     devices = max(each.devices for each in jobs) + more
     shares = Shares(class_of=class_of)
     done = run(
@@ -326,7 +326,7 @@ def test_a_job_that_pauses_is_paged_out_for_one_that_needs_the_memory() -> None:
 
 
 def test_a_squeezed_job_is_slower_until_memory_comes_free() -> None:
-    """It needs 5 s alone. From the first second to the third another job leaves it too little."""
+    """It needs 5 s alone. Another job leaves it too little from the first second to the third."""
     other = job("other", 20, 0.05, demand=Demand(4 * GB, GB), stays=2)
     squeezed = job("squeezed", 100, 0.05, demand=squeezable(GB, 8 * GB))
     simulation = run([other, squeezed], "fifo", capacity=10 * GB)

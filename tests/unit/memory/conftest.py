@@ -14,7 +14,7 @@ import torch
 from jupyter_gpushare import _core
 
 MIB = 1 << 20
-WINDOW = 256 * MIB  # addresses, of which a process has one window for good
+WINDOW = 256 * MIB  # addresses; a process keeps its one window until it ends
 OPEN_ALREADY = "a window of addresses is open already"
 
 

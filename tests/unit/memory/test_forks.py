@@ -54,8 +54,8 @@ class Crowd:
 
 @pytest.fixture
 def crowd(lane: SharedLane, tmp_path: Path) -> Iterator[Crowd]:
-    """All operations that change the books of memory, at once. As in a session, the thread that
-    pages out does it between two iterations."""
+    """All operations that change the books of memory, at once. The thread that pages out does it
+    between two iterations, as in a session."""
     crowd = Crowd()
     results: list[torch.Tensor] = []
 

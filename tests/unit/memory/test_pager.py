@@ -116,7 +116,7 @@ def test_arrays_that_share_a_tensors_memory_see_the_same() -> None:
 
 @pytest.mark.system
 def test_a_model_that_was_there_before_the_hook_goes_out() -> None:
-    """In a process of its own, where nothing was installed before."""
+    """It runs in a process of its own, where nothing was installed before."""
     code = f"""
 import torch
 from jupyter_gpushare._core import Pager

@@ -73,7 +73,7 @@ async def test_a_notebook_that_is_squeezed_is_counted(scrape: Any, join: Any, sh
 
 @pytest.fixture
 def counted(settings: Settings) -> None:
-    """The broker before had counted: the past that a session reports is believed as far as it was
+    """The broker before had counted: the past that a session reports counts as far as it was
     counted."""
     ledger = UsageDatabase(accounts_path(settings))
     owner = pwd.getpwuid(os.getuid()).pw_name

@@ -41,8 +41,8 @@ class Process:
         self.popen.stdin.flush()
 
     def result(self) -> dict[str, object]:
-        """Return the JSON of its last line. Not by `communicate`, which misses lines that `line`
-        has read ahead."""
+        """Return the JSON of its last line. `communicate` would miss lines that `line` has read
+        ahead."""
         assert self.popen.stdout is not None
         assert self.popen.stderr is not None
         out, err = self.popen.stdout.read(), self.popen.stderr.read()

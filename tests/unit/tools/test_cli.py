@@ -407,7 +407,7 @@ def test_the_doctor_says_why_no_lanes_are_shared_and_what_is_used_instead(
     assert (seen["state"], seen["sentence"]) == ("warning", hidden)
     assert lanes["state"] == "warning"
     assert lanes["sentence"].startswith("there are none on a GPU: PyTorch finds no GPU; notebooks")
-    assert "take turns all the same" in lanes["sentence"]
+    assert "still take turns" in lanes["sentence"]
 
 
 def test_the_doctor_prints_each_row_of_its_table_when_the_check_is_done(settings: Settings) -> None:

@@ -11,7 +11,7 @@ LARGE = Iteration(live=100, peak=180, between=120, footprint=0)
 
 
 def learned(*iterations: Iteration) -> Estimator:
-    """After a first iteration, which counts for nothing, and these."""
+    """An estimator after a first iteration, which counts for nothing, and these."""
     estimator = Estimator()
     for iteration in (LARGE, *iterations):
         estimator.add(iteration, did_fit=True)

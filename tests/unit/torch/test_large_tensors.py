@@ -50,8 +50,8 @@ def iterate() -> Callable[[], None]:
 
 @pytest.fixture(autouse=True)
 def no_garbage() -> None:
-    """Of tests before: it would count, and then be freed, and a large tensor would get what malloc
-    has kept of it, which is touched."""
+    """Free what earlier tests left: it would count, and then be freed, and a large tensor would get
+    memory that malloc kept of it, which is touched."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
 

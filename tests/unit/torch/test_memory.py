@@ -90,7 +90,7 @@ def test_memory_between_iterations_is_persistent():
 
 
 def iterate(memory, *sizes):
-    """Run iterations of which each has a tensor of that number of bytes."""
+    """Run iterations; each has a tensor of that number of bytes."""
     for size in sizes:
         memory.begin()
         bytes_of(size)
@@ -99,7 +99,7 @@ def iterate(memory, *sizes):
 
 def test_a_margin_takes_no_more_than_the_device_has():
     memory = TorchMemory()
-    memory.want_squeeze("off")  # else it is learned first how far it can be squeezed
+    memory.want_squeeze("off")  # otherwise it first learns how far it can be squeezed
     iterate(memory, 1, 1000, 10)
     persistent = memory.demand().persistent_bytes
     for room, expected in ((1100, 1100), (1000, 1000), (500, 1000)):

@@ -59,8 +59,8 @@ class _Rest:
     """The elements of an iterable after its first ones.
 
     When the job was saved, `ahead` more elements had been drawn. A sampler that draws from a
-    generator as it goes has drawn for them, and will do so again: so the generators are as after
-    the elements that are done, and not as they were saved, where nothing else has drawn from them.
+    generator as it goes has drawn for them, and will do so again. So if nothing else has drawn from
+    the generators, their states are those after the elements that are done, and not the saved ones.
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class _Rest:
         yield from elements
 
     def _states_with_those_ahead(self) -> list[torch.Tensor] | None:
-        """Draw them, and return the generators' states, which are then as they were before. None
-        where nothing was drawn ahead."""
+        """Draw them, return the generators' states, and restore the former ones. None if nothing
+        was drawn ahead."""
         if not self._generators or not self._ahead:
             return None
         began = random_state(self._generators)
@@ -102,7 +102,7 @@ class _Rest:
 
 
 def take(elements: Iterator[Any], count: int) -> None:
-    """Draw that number of elements; where there are fewer, find that out once, as a loader does."""
+    """Draw that number of elements, or all if there are fewer, as a loader does."""
     for _ in range(count):
         if next(elements, END) is END:
             return

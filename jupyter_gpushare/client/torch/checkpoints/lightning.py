@@ -86,9 +86,9 @@ def lightning_callback(every: float = 60.0) -> Any:
         trainer = lightning.Trainer(callbacks=[callback], max_epochs=3)
         trainer.fit(model, gpushare.resumable(loader), ckpt_path=callback.resume_from)
 
-    The random numbers of all ranks are kept, which Lightning does not do. Where a loader does not
-    know its place, the job is saved at the ends of epochs alone. Outside of a job nothing is kept.
-    Raises InvalidValue.
+    The random numbers of all ranks are kept, which Lightning does not do. If a loader does not know
+    its place, the job is saved only at the ends of epochs. Outside of a job nothing is kept. Raises
+    InvalidValue.
     """
     return type("GpuShareCallback", (_Hooks, _base()), {})(every)
 

@@ -80,8 +80,8 @@ def random_state(generators: Iterable[torch.Generator]) -> dict[str, Any]:
 
 
 def set_random_state(state: Mapping[str, Any], generators: Iterable[torch.Generator]) -> None:
-    """Set all of it. Of `generators` the first are those of then; loaders that have come later have
-    theirs as they were made."""
+    """Set all of it. The first of `generators` get their saved states; those of loaders that came
+    later stay as they were made."""
     version, numbers, gauss = state["python"]
     random.setstate((version, tuple(numbers), gauss))
     if state["numpy"] is not None:

@@ -56,7 +56,7 @@ class CountedStorages:
     how = "every CPU tensor is counted where PyTorch allocates it"
 
     def __init__(self) -> None:
-        # Where there was no tensor, none has a gradient that Python does not reach yet.
+        # If there was no tensor, none has a gradient that Python does not reach yet.
         self._may_be_more = adopt_storages()
         self.live = _core.AllocationCounter.live
         self.of_thread = _core.AllocationCounter.bytes_of_thread

@@ -55,10 +55,9 @@ class Estimator:
 
     @property
     def is_learning(self) -> bool:
-        """Whether the first iterations in the lane are not over; they take more of it than later
-        ones.
+        """Whether the first iterations in the lane go on; they take more of it than later ones.
 
-        Survivors are among their blocks; and the first iteration without survivors finds the
+        Their blocks include survivors, and the first iteration without survivors finds the
         addresses of earlier survivors taken. So these iterations and all before are forgotten.
         """
         return self._to_forget > 0
@@ -69,8 +68,8 @@ class Estimator:
         self.recent.clear()
 
     def limit(self, size: float) -> None:
-        """Take into account that iterations from now on need at most `size` bytes, or infinitely
-        many: then those before the first limit count again."""
+        """Note that iterations need at most `size` bytes from now on. If that is infinite, those
+        before the first limit count again."""
         if size == math.inf:
             self.recent, self._unlimited = self._unlimited or self.recent, None
             return

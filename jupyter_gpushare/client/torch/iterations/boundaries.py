@@ -362,8 +362,8 @@ class Boundaries:
 
     def _forward_left(self, frame: FrameId) -> None:
         """The frame has ended; an interrupt leaves a forward without a call of its hooks. Its id is
-        not looked for on the stack: a frame that runs by now may have got it. After an interrupt in
-        here this is called again."""
+        not looked for on the stack: a later frame may have got it. After an interrupt in here this
+        is called again."""
         if self._leader != get_ident():
             return
         if self._outermost.frame == frame:

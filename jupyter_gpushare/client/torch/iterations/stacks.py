@@ -79,8 +79,8 @@ class Activity:
 class FrameId(NamedTuple):
     """Tells a frame without keeping it: a frame would keep its variables, and their tensors, alive.
 
-    The number alone would not do. After an interrupt in a forward the next frame with it may be
-    that of a whole cell, which then looked like that forward for as long as the cell ran."""
+    The number alone is not enough: after an interrupt in a forward, the next frame with it may be
+    that of a whole cell, which would look like that forward while the cell runs."""
 
     number: int
     code: CodeType

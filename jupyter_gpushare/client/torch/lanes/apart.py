@@ -1,9 +1,9 @@
 """The memory of the first iterations on a GPU, which run outside of the lane.
 
 They have a pool of their own. Memory that persists from then on, as an optimiser's state, would
-keep segments of it that have room for all of an iteration. So it moves twice: at the end of a turn
-to a pool that packs it, since the session's memory then has to be what it says, and when the next
-iteration begins out of that one. Import this after torch.
+keep alive segments of it that have room for a whole iteration. So it moves twice: at the end of a
+turn to a pool that packs it, since the session's memory then has to be as small as it says, and out
+of that pool when the next iteration begins. Import this after torch.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Apart:
             pools.begin_routing(self._index, self._pool)
 
     def begin_without_cuda(self) -> None:
-        """No pool can be made so far. Should the iteration use CUDA, all there is was made in
+        """No pool can be made yet. If the iteration uses CUDA, all memory of the GPU was made in
         it."""
         self._makes_all = True
 
@@ -54,8 +54,8 @@ class Apart:
         self._makes_all = False
 
     def pack(self) -> None:
-        """Move what persists of the last iteration to where it takes the least, since the turn
-        ends. Gradients are there as well, which are gone when the next iteration begins."""
+        """Move what persists of the last iteration to where it takes least, since the turn ends.
+        Gradients move as well; they are gone when the next iteration begins."""
         if self._left is None and not self._places:
             return
         self._give_up_pools()

@@ -53,8 +53,8 @@ class CudaLane:
         return memory is self.memory and size == self.size
 
     def trim(self, size: int) -> str:
-        """Release the part of the memory above `size` bytes. Something of this process may be alive
-        in the lane only if the lane has no more than that."""
+        """Release the part of the memory above `size` bytes. Nothing of this process may be alive
+        in the lane, unless the lane is no larger than that."""
         kept = chunks.count(size, self.chunk_bytes)
         trouble = self._resize(size) if size < self.size else ""
         return trouble or _core.CudaLane.attach_chunks(kept, [])

@@ -149,7 +149,7 @@ class PooledLane:
 
     def _trim(self) -> None:
         """Release what is to be trimmed, as soon as that has no tensors: until then a lane that is
-        larger than in other processes costs memory only."""
+        larger than in other processes only costs memory."""
         number, size = self._to_trim or (0, 0)
         if not self._to_trim or self._lane.memory is None or self._lane.memory.number != number:
             self._to_trim = None

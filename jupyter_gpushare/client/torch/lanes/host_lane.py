@@ -27,16 +27,16 @@ class Attached(NamedTuple):
 class HostLane:
     """A lane of main memory; `is_open` while iterations may use it.
 
-    Where it `is_shared`, another session may use it at the same time, from the other end, and an
-    allocation waits where that one needs the memory first.
+    If it `is_shared`, another session may use it at the same time, from the other end, and an
+    allocation waits if that one needs the memory first.
     """
 
     learns = False
     seconds_to_move = 0.0  # a few pages of main memory are moved at once
 
     def __init__(self, page_directory: Callable[[], str] = str) -> None:
-        """`page_directory` returns where to what has to leave a shared lane in the middle of an
-        iteration is written."""
+        """`page_directory` returns the directory for what has to leave a shared lane in the middle
+        of an iteration."""
         self.is_open = False
         self.is_shared = False
         self.inside = False
@@ -87,13 +87,14 @@ class HostLane:
         return trouble
 
     def _directory(self) -> str:
-        """Return an empty string where files would use main memory as well."""
+        """Return an empty string if files there would use main memory as well."""
         directory = self._page_directory()
         return "" if lies_in_memory(directory) else directory
 
     def trim(self, number: int, size: int) -> None:
-        """Release all of the memory where `size` is 0, unless an iteration or a survivor is in it.
-        Of a part, do nothing: the broker trims the one file that all sessions of the lane map."""
+        """Release all of the memory if `size` is 0, unless an iteration or a survivor is in it. A
+        part is not released here: the broker trims the one file that all sessions of the lane
+        map."""
         is_used = self.inside or self.survivors()
         if size or is_used or self._attached is None or self._attached.number != number:
             return
@@ -117,8 +118,9 @@ class HostLane:
         """Leave the lane. Return the bytes that this iteration would have taken of it, and whether
         they fit.
 
-        Blocks that did not fit count with the most bytes of them that were alive at one time. Where
-        the lane was lost in it, both say nothing: what had been in the lane by then counted twice.
+        Blocks that did not fit count with the most bytes of them that were alive at one time. If
+        the lane was lost meanwhile, both say nothing, since what had been in the lane by then was
+        counted twice.
         """
         if not self.inside:
             return 0, True

@@ -23,7 +23,7 @@ def new(index: int, *allocator: Any) -> Any:
 
 
 def begin_routing(index: int, pool: Any) -> None:
-    """From now on, all threads allocate from this pool; of several, from the last one."""
+    """Let all threads allocate from this pool; among several, the last one counts."""
     torch._C._cuda_beginAllocateToPool(index, pool.id)
 
 

@@ -260,7 +260,7 @@ class Broker:
             assert state not in neighbour.STILL, f"{said.id} has turn {said.turn}"
 
     def _check_limits(self) -> None:
-        """Of sessions that are open or rest."""
+        """Check the limits on sessions that are open or rest."""
         known = self.service.sessions.all_known()
         assert len(known) <= SETTINGS.max_sessions
         of = Counter(record.peer.user for record in known)

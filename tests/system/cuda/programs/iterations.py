@@ -205,7 +205,7 @@ def a_look_at_a_pool_keeps_its_id() -> None:
 
 
 def break_cuda(hidden: int) -> None:
-    """As a kernel that writes to an illegal address does: CUDA fails from then on."""
+    """Break CUDA as a kernel that writes to an illegal address does: it fails from then on."""
     device = torch.device("cuda", 0)
     storage = torch._C._construct_storage_from_data_pointer(hidden, device, MIB)
     lost = torch.empty(0, dtype=torch.uint8, device=device).set_(storage)

@@ -36,7 +36,8 @@ def beside(mebibytes: int) -> list[bool]:
 
 
 def late_work() -> list[int]:
-    """What pinned memory has after a copy to it was submitted, and after its stream is done."""
+    """Return the content of pinned memory after a copy to it was submitted, and after its stream is
+    done."""
     target = torch.zeros(1, dtype=torch.uint8).pin_memory()
     source = torch.full((1,), 7, dtype=torch.uint8, device="cuda")
     torch.cuda.synchronize()

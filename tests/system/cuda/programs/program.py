@@ -1,4 +1,5 @@
-"""What all programs of these tests have: ``PROGRAM FUNCTION ARGUMENTS``; the last line is JSON."""
+"""The frame of all programs of these tests: ``PROGRAM FUNCTION ARGUMENTS``; the last line is
+JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ Bytes = dict[int, int]  # of a GPU's memory, by the number of the file that each
 
 
 def has(process: int, gpu: int, host: str) -> Bytes:
-    """What a process has of a GPU; nothing once it has ended."""
+    """Memory of a GPU that a process has; nothing once it has ended."""
     found = {}
     with contextlib.suppress(OSError):
         for entry in Path(f"/proc/{process}/fd").iterdir():

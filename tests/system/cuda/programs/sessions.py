@@ -138,7 +138,7 @@ def waits_for_a_lane() -> dict[str, int]:
 
 
 def ends_in_another_thread(is_busy: bool) -> dict[str, Any]:
-    """The turn of a first iteration, of which 4 MiB persist; and its thread waits, or computes
+    """The turn of a first iteration, 4 MiB of which persist; and its thread waits, or computes
     without the GIL, as PyTorch's functions do."""
     with session() as opened:
         memory(1)
@@ -174,7 +174,7 @@ def loop(turns: bool, count: int) -> Iterator[int]:
 
 
 def keeps_the_last(count: int) -> dict[str, Any]:
-    """What an iteration makes is used in the next one, and in the one after it."""
+    """The result of an iteration is used in the next one, and in the one after it."""
     with session() as opened:
         learn()
         kept: list[tuple[int, torch.Tensor]] = []
@@ -188,7 +188,7 @@ def keeps_the_last(count: int) -> dict[str, Any]:
 
 def multiplies_first_inside(count: int) -> dict[str, Any]:
     """The first products, on two streams, are computed in the lane: cuBLAS keeps its workspace of
-    each for good. Then the lane that the session asks for, at each turn."""
+    each for good. Return also the lane that the session asks for, at each turn."""
     side = torch.cuda.Stream()
     factor = torch.ones(1024, 1024, device="cuda")
     with session() as opened:
@@ -241,9 +241,9 @@ def trains() -> dict[str, int]:
 
 
 def trains_long(model: str, count: int) -> dict[str, Any]:
-    """A model of the benchmark lanes.gpu_memory, in one turn: what the session said of its lane,
-    each time that this changed, and how many calls of the driver the last iterations made. Then
-    bytes, after turns that have the lane of the last word."""
+    """Train a model of the benchmark lanes.gpu_memory in one turn. Return what the session said of
+    its lane, each time that this changed, and how many calls of the driver the last iterations
+    made; then bytes, after turns that have the lane of the last word."""
     iterate = training(model)
     with session() as opened:
         learn(4, lambda: iterate() or is_routed(opened))
@@ -425,7 +425,8 @@ def forks(count: int) -> dict[str, Any]:
 
 
 def of_a_child(kept: list[torch.Tensor]) -> str:
-    """What a process that is forked now is told, which first frees what it has of its parent."""
+    """Fork a process that first frees what it has of its parent. Return the message that it
+    gets."""
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:
         kept.clear()

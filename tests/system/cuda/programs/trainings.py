@@ -135,7 +135,8 @@ def two_models(count: int) -> list[dict[str, Any]]:
 
 
 def same_weights(count: int) -> list[dict[str, Any]]:
-    """As in Hogwild, with steps of length 0: both write the weights, whose values are known."""
+    """Train as in Hogwild, with steps of length 0: both write the weights, whose values are
+    known."""
     trainings = [Training(32, rate=0.0), Training(32, rate=0.0)]
     trainings[0].share_weights(trainings[1])
     return at_once(trainings, count)
@@ -147,7 +148,7 @@ def at_once(trainings: list[Training], count: int) -> list[dict[str, Any]]:
 
 
 def evaluations(count: int) -> dict[str, Any]:
-    """As a server in a thread answers, while another thread trains."""
+    """A server in one thread answers while another thread trains."""
     training, served = Training(32), Training(48)
     expected, wrong, is_over = served.evaluate(), 0, Event()
 

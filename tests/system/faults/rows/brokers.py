@@ -102,7 +102,7 @@ def killed(scene: Scene) -> float:
 
 @row("the broker is killed while a session has the turn, and keeps it", OF_A_BROKER, is_quick=False)
 def killed_of_a_holder(scene: Scene) -> float:
-    """It is the same session's turn at the next broker."""
+    """The turn is the same session's at the next broker."""
     has_turn = holder(scene)
     before = scene.broker_pid
     since, turn = kill(before), scene.take_turn_aside()
@@ -313,7 +313,8 @@ rows(
 
 @row("the broker is killed while its accounts are garbage", OF_A_BROKER, is_quick=False)
 def garbage_in_accounts(scene: Scene) -> float:
-    """It says so, and grants turns. The next one after they were removed keeps accounts again."""
+    """It says so, and grants turns. After the files are removed, the next broker keeps accounts
+    again."""
     with without_any(scene):
         files = [*Path(scene.settings.accounts).parent.glob("accounts.sqlite*")]
         for file in files:
@@ -343,7 +344,7 @@ def truncated_accounts(scene: Scene) -> float:
 
 
 def takes_turns(scene: Scene, seconds: float) -> float:
-    """Our session takes turns for this time; return when it asked for the last one."""
+    """Let our session take turns for this time; return when it asked for the last one."""
     end = time.monotonic() + seconds
     while (since := time.monotonic()) < end:
         scene.await_turn()

@@ -39,8 +39,8 @@ def set_room(monkeypatch: pytest.MonkeyPatch, size: int) -> int:
 
 @contextlib.contextmanager
 def pair(scene: Scene, which: str = "elder", before: str = "") -> Iterator[Party]:
-    """The victim computes beside the neighbour: both are in an iteration, of which the victim's
-    began first, or later."""
+    """The victim computes beside the neighbour: both are in an iteration, and the victim's began
+    first, or later."""
     victim = scene.party(trainer("victim", before))
     with contextlib.closing(begun(scene.look)) as watch:
         scene.share_lane()

@@ -241,7 +241,7 @@ def paged(scene: Scene, program: str = PAGED) -> Party:
 
 
 def ask_to_page_out(scene: Scene) -> None:
-    """Ask the victim to page out, as soon as the broker has heard that its cell is over."""
+    """Ask the victim to page out, as soon as the broker has heard that its cell has ended."""
 
     def is_asked() -> bool:
         view = scene.await_state("victim", "idle")

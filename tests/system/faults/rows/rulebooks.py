@@ -53,7 +53,7 @@ def goes_wrong(scene: Scene, wrong: Wrong, rules: Path) -> float:
 
 
 def replaced(rules: Path, text: str) -> None:
-    """As editors do it: a reader sees the old or the new one."""
+    """Replace the file as editors do: a reader sees the old or the new one."""
     new = rules.with_suffix(".new")
     new.write_text(text)
     if rules.is_dir():

@@ -17,13 +17,13 @@ from tests.system.whole.conftest import CELL_SECONDS, Notebook, last_json
 from tests.system.whole.scribbler import Scribbler
 
 PROLOGUE = LARGE + MODEL + STEP
-# In a kernel without sharing the magic says nothing, so that both run the same cells.
+# The magic does nothing in a kernel without sharing, so that both run the same cells.
 NO_MAGIC = "get_ipython().register_magic_function(lambda line: None, 'line', 'gpushare')"
 FOREVER = "while True:\n    step(*data[0])"
 
 
 class Kernel:
-    """A kernel that is started anew after one of its habits has failed."""
+    """A kernel that is started again after one of its habits has failed."""
 
     def __init__(self, name: str, start: list[str], environment: dict[str, str]) -> None:
         self._name = name

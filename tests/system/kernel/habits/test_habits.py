@@ -2,8 +2,8 @@
 
 A habit runs in a real kernel without sharing, and in one that shares, beside a neighbour that
 overwrites all of the lane at each of its turns. One habit for each mechanism has no marker.
-`make faults` has all others, each of all also alone and beside a neighbour that trains, and in
-kernels with other allocators and huge pages, of which a few have no marker.
+`make faults` has all others. It also runs every habit alone, beside a neighbour that trains, and in
+kernels with other allocators and huge pages; a few of these have no marker.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ QUICK, QUICK_ALLOCATING = COMMON[:2], ALLOCATING[:2]
 
 
 def thorough_but(names: Iterable[str], quick: Collection[str]) -> list[Any]:
-    """Return parameters of which only `make faults` has those that are not quick."""
+    """Return parameters; those that are not quick run only in `make faults`."""
     marks = {True: (), False: pytest.mark.thorough}
     return [pytest.param(name, marks=marks[name in quick]) for name in names]
 

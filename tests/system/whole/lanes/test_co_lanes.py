@@ -60,7 +60,7 @@ def watched(look: Look) -> Iterator[Callable[[], Watch]]:
 
 
 def has_trained(party: Party, alone: Alone) -> bool:
-    """Whether it goes on, and has come to what it comes to alone."""
+    """Whether it goes on, with the results that it has alone."""
     before, _ = results(party)
     rounds, found = results(party)
     return rounds > before and bool(found == alone.after(rounds))
@@ -87,7 +87,7 @@ def test_two_trainings_at_once_come_to_what_they_come_to_alone_in_no_more_than_t
 def test_the_curve_of_a_training_is_told_and_is_the_same_in_turns_and_beside_another(
     train: Train, watched: Callable[[], Watch], look: Look
 ) -> None:
-    """It tells what is alive: the demand of an iteration has gaps between blocks as well."""
+    """The curve is of live bytes: the demand of an iteration includes gaps between blocks."""
     train("first")
 
     def curves() -> list[Curve]:
@@ -122,5 +122,5 @@ def test_what_people_write_in_notebooks_comes_to_the_same_beside_another_trainin
         assert last_json(ours.run(program(case, LARGE))) == expected[case], case
     assert watch.together > 100
     assert watch.above == 0
-    ours.run("%gpushare off")  # what its variables hold of iterations stays where it is
+    ours.run("%gpushare off")  # tensors that its variables hold stay in the lane
     assert has_trained(beside, alone)

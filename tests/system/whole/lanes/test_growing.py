@@ -100,7 +100,7 @@ def test_an_iteration_that_overflows_a_lane_computes_elsewhere_and_the_next_turn
 
 # --- several lanes --------------------------------------------------------------------------------
 
-# In the notebook: a session that gets the turn overwrites all of the lane.
+# Runs in the notebook: a session that gets the turn overwrites all of the lane.
 OVERWRITE = """
 import json, os
 from jupyter_gpushare.client.notebook.sharing import current

@@ -1,5 +1,5 @@
-"""Two sessions use one lane at once: what each of them is told, in which order, and what becomes of
-the ledger when one of them is killed or lost."""
+"""Two sessions use one lane at once: their messages in order, and the ledger after one of them is
+killed or lost."""
 
 from __future__ import annotations
 

@@ -416,7 +416,7 @@ def live_through(host: Host, wanted: list[list[str]], path: list[tuple[str, str]
         for name, notebook in host.notebooks.items():
             if notebook.has:
                 served.add(name)
-                # an iteration is over; under some policies no preemption request comes
+                # an iteration has ended; under some policies no preemption request comes
                 notebook.finish()
             notebook.request()
         if served == {*NAMES}:

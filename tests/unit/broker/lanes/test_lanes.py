@@ -295,8 +295,8 @@ def test_the_descriptor_comes_with_the_first_grant_and_not_again(join: Join) -> 
 def test_a_session_that_cannot_be_given_the_memory_comes_again_and_costs_the_others_nothing(
     join: Join, broker_pid: int
 ) -> None:
-    """The broker has no descriptor left with which to send it. Nor can it look then whether the
-    other process still computes, so it leaves the piece to that one."""
+    """The broker has no descriptor left to send it. Nor can it check whether the other process
+    still computes, so it leaves the piece to that process."""
     first, second = join("first"), join("second")
     first.take()
     second.ask()
@@ -313,8 +313,8 @@ def test_a_session_that_cannot_be_given_the_memory_comes_again_and_costs_the_oth
 
 
 def play_a_turn_for_each_word(pair: socket.socket, settings: Settings) -> None:
-    """For each word a turn: the content of the lane, which is filled then; the next word
-    ends it."""
+    """Take a turn for each word: report the content of the lane, and fill it; the next word ends
+    the turn."""
     member = Member(settings, "theirs")
     while pair.recv(64):
         grant = member.take()

@@ -1,4 +1,4 @@
-"""What a session is told of how far it is squeezed, and what people see of it."""
+"""A session is told how far it is squeezed, and people see it."""
 
 from __future__ import annotations
 

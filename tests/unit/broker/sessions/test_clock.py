@@ -102,6 +102,6 @@ def test_two_leaps_of_ten_hours_charge_no_hours(machine: Machine, what: str) -> 
 
 @pytest.mark.parametrize("path", PARTS, ids=lambda path: path.relative_to(BROKER).as_posix())
 def test_the_service_uses_a_single_clock(path: Path) -> None:
-    """Else one reading of the other would be a leap again. The rate limiter alone has its own."""
+    """A reading of a second clock would be a leap again. Only the rate limiter has its own."""
     source = path.read_text()
     assert source.replace("_budget.begin(time.monotonic())", "").count("time.monotonic()") == 0

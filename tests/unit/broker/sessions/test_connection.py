@@ -39,8 +39,8 @@ ALLOCATIONS = 10  # that a close makes at least
 
 @pytest.mark.system
 def test_a_connection_ends_although_there_was_no_memory_to_close_it() -> None:
-    """Or its descriptor would stay as long as the broker. Python makes do without the memory of
-    some allocations, and of which ones depends on what ran before."""
+    """Otherwise its descriptor would stay as long as the broker. Python survives some failed
+    allocations; which ones depends on what ran before."""
     nomemory = pytest.importorskip("_testcapi")
 
     async def end_of_other_side(failing: int) -> tuple[bytes, bool]:
@@ -69,7 +69,7 @@ def test_a_connection_ends_although_there_was_no_memory_to_close_it() -> None:
 
 
 class WithoutMemory(Service):
-    """A service that fails for want of memory when the end of a turn is to be handled."""
+    """A service that fails for lack of memory when it handles the end of a turn."""
 
     def handle(self, peer: Peer, message: ToBroker, now: float) -> None:
         super().handle(peer, message, now)
@@ -137,7 +137,7 @@ main()
 def test_a_broker_that_stays_in_one_place_for_ever_is_ended(
     settings: Settings, call: str, change: str
 ) -> None:
-    """It has the lock of its socket, so no other one could start."""
+    """The broker has the lock of its socket, so no other one could start."""
     program = STUCK.format(call=call, change=change)
     process = subprocess.run([sys.executable, "-c", program], timeout=TIMEOUT_SECONDS)
     assert process.returncode == -signal.SIGPROF
@@ -167,8 +167,8 @@ def test_a_process_computes_until_it_ends_and_may_end_while_it_is_looked_at() ->
             assert not computes(pid)
 
 
-# As a user that may not see the processes of others: prints what it says of each process that it
-# is told.
+# Runs as a user that may not see the processes of others, and prints what it says of each process
+# that it is told.
 SHORT_SIGHTED = """
 import os, subprocess, sys
 subprocess.run(["mount", "-t", "proc", "-o", "hidepid=2", "proc", "/proc"], check=True)

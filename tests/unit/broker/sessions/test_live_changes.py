@@ -1,4 +1,4 @@
-"""What people have changed live, as the next broker knows it."""
+"""The next broker knows what people have changed live."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_policies_and_running_lanes_hold_until_the_settings_or_the_last_client_g
     brokers.begin(policy="pack")
     assert brokers.policy == "pack"
     brokers.begin()
-    brokers.service.changes.clear()  # as where the broker ends for want of clients
+    brokers.service.changes.clear()  # as if the broker ends for lack of clients
     assert not brokers.path.exists()
     brokers.begin()
     assert brokers.policy == "fair"

@@ -187,7 +187,7 @@ def test_a_session_that_is_granted_when_unmanaged_memory_ends_has_a_turn_like_an
                 notebook.says(m.Request(1), time.monotonic())
                 assert not notebook.heard_of(m.Grant)
             gpu.usage = GpuUse(0, {})
-            while not first.heard_of(m.Yield):  # its time is over although no message has come
+            while not first.heard_of(m.Yield):  # its time has ended although no message has come
                 await asyncio.sleep(0)
 
     asyncio.run(asyncio.wait_for(run(), 60))

@@ -1,4 +1,4 @@
-"""Attacks of a hostile user on a broker that all users share, none of which succeeds."""
+"""No attack of a hostile user on a broker that all users share succeeds."""
 
 from __future__ import annotations
 
@@ -357,7 +357,7 @@ def accounts() -> Iterator[AccountBook]:
 
 @pytest.mark.system
 def test_countless_lost_sessions_are_not_remembered_for_long(accounts: AccountBook) -> None:
-    """And the history of other sessions is not forgotten for them."""
+    """The history of other sessions is not forgotten for them either."""
     accounts.follow(0.0, {"mine": seen("ada")})
     accounts.follow(1.0, {f"{number}": seen("eve") for number in range(MOST_LOST)})
     accounts.follow(2.0, {})

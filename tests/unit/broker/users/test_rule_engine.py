@@ -275,8 +275,8 @@ FULL = "40 MiB do not fit into /home/ann/pages"
 def test_why_a_notebook_could_not_be_paged_out_is_for_its_owner_and_admins(
     broker: Broker, looks: m.Watch | m.Look, user: str, sees: bool
 ) -> None:
-    """Its cause may name directories of its user. It stands in a reason of another notebook of that
-    user, which all others see."""
+    """The cause of a refusal may name directories of its user. It is part of the reason of another
+    notebook of that user, which all others see."""
     ann = broker.client("ann").opens("stays", 40 * GB, GB, busy=False)
     broker.client("ann").opens("waits", 40 * GB, GB).says(m.Request(1))
     ann.says(m.StaysIn(FULL))

@@ -183,7 +183,7 @@ def test_a_lock_that_is_a_link_empties_no_file_of_another(
 def test_a_file_that_a_stranger_has_made_is_not_used_and_is_reported(
     settings: Settings, kind: str
 ) -> None:
-    """In a directory for all the stranger could hold its lock, or write what the next broker
+    """The stranger could hold its lock in a directory for all users, or write what the next broker
     believes."""
     path = Path(settings.socket)
     path.parent.chmod(0o1777)

@@ -43,7 +43,7 @@ class Loop:
 
 
 class Chatterbox:
-    """A connection with `messages` messages, each of which costs a slice."""
+    """A connection with `messages` messages; each of them costs a slice."""
 
     def __init__(self, rate_limiter: RateLimiter, budget: Budget, messages: int) -> None:
         self._rate_limiter, self._budget, self.messages = rate_limiter, budget, messages

@@ -140,7 +140,7 @@ def test_gangs_have_gpus_of_their_own(trial: Trial) -> None:
 
 
 def test_nodes_tell_what_is_used_of_them(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the service was started by a job of a part of a GPU."""
+    """This holds even if a job with a part of a GPU started the service."""
     monkeypatch.setenv("GPUSHARE_PART", "0.25")
     assert trial.whole_nodes() == {"n0": Node(2), "n1": Node(2)}
     job = trial.make_job(sys.executable, "-c", BEGETS)

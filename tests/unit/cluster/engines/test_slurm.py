@@ -32,7 +32,7 @@ from ..work import Makes, opened
 
 @pytest.mark.system
 def test_a_job_that_has_computed_yields_to_one_that_has_not(make_site: Sites, slurm: Slurm) -> None:
-    """And has its options at each start."""
+    """It has its options at each start."""
     site = make_site("--comment=of-all", "--time=9")
     site.check_that_one_yields(options=("--comment=mine",))
     told = slurm.run("squeue", "-h", "-t", "all", "-o", "%j %k %l")
@@ -70,7 +70,7 @@ def test_a_job_that_cannot_run_on_its_node_says_so_and_fails(make_site: Sites) -
 def test_the_nodes_are_those_of_the_partition_alone(
     make_site: Sites, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where another one is named, a job that cannot resume keeps the node that it has."""
+    """If another one is named, a job that cannot resume keeps the node that it has."""
     slurm.run("scontrol", "create", "partition=small", "nodes=n1")
     try:
         site = make_site()
@@ -286,7 +286,7 @@ def test_options_are_those_of_a_shell() -> None:
         ("--gpus-per-node=4", "`--gpus N`"),
         ("-o x", "-ox: `jupyter gpushare logs`"),
         ("train.py", "'train.py' is none"),
-        ("--exclusive user train.py", "'train.py' is none"),  # else sbatch would run it
+        ("--exclusive user train.py", "'train.py' is none"),  # otherwise sbatch would run it
     ],
 )
 def test_options_that_the_service_sets_are_refused_with_what_to_use(text: str, said: str) -> None:

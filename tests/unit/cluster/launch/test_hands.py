@@ -1,4 +1,4 @@
-"""What is done as a user: in this process, and by a program, as for another user."""
+"""Acts as a user: in this process, and by a program, as for another user."""
 
 from __future__ import annotations
 

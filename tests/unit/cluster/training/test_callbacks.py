@@ -1,5 +1,5 @@
-"""A job of Lightning or of the Trainer of Hugging Face that is stopped comes to what it comes to
-without a stop, bit by bit."""
+"""A stopped job of Lightning or of the Trainer of Hugging Face has the same result as without a
+stop, bit by bit."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_loader_without_a_length_is_not_resumable() -> None:
 @pytest.mark.system
 @pytest.mark.parametrize("done", [0, 1, 5, 11, 12])
 def test_a_loader_goes_on_where_its_state_was_taken(done: int) -> None:
-    """Also behind its last batch, where the next epoch begins."""
+    """This holds even after its last batch, where the next epoch begins."""
 
     def loader() -> Any:
         torch.manual_seed(3)

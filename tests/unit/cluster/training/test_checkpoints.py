@@ -1,5 +1,4 @@
-"""A job with `gpushare.checkpoint` that is stopped comes to what it comes to without a stop, bit by
-bit."""
+"""A stopped job with `gpushare.checkpoint` has the same result as without a stop, bit by bit."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ COUNT = 6 * 12  # iterations of a training
 def test_it_yields_to_others_and_goes_on_in_the_middle_of_an_epoch(
     trains: Site, tmp_path: Path, workers: int, stops: tuple[int, ...], asks: Asks
 ) -> None:
-    """In the first of its two loops, and in the second."""
+    """It stops in the first of its two loops, and in the second."""
     result = trains.trained("long", "train.py", workers, gpus=1, stops=stops, asks=asks)
     assert (trains.job("long").keeps, trains.job("long").skew) == (True, 0.69)
     assert trains.is_whole("long", COUNT)

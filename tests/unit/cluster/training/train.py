@@ -57,7 +57,7 @@ def main(out: str, seconds: float, workers: int = 0) -> None:
     for seed in (torch.manual_seed, random.seed, numpy.random.seed):
         seed(1 + RANK)
     net = nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.Dropout(0.3), nn.Linear(32, 4))
-    # With fixed buckets: else the first iteration after a resume sums in another order.
+    # Buckets are fixed: otherwise the first iteration after a resume would sum in another order.
     parallel = nn.parallel.DistributedDataParallel
     model = parallel(net, find_unused_parameters=True) if GANG else net
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)

@@ -32,7 +32,7 @@ def closed(path: Path) -> Path | None:
 
 
 def open_to_all(path: Path) -> None:
-    """In the place of a closed directory there is one that has nothing but the way to `path`."""
+    """Replace a closed directory with one that has nothing but the way to `path`."""
     if (door := closed(path)) is None:
         return
     kept = Path(tempfile.mkdtemp(dir="/run"))

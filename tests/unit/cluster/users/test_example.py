@@ -1,5 +1,5 @@
-"""What a new user has comes to what it says: the notebook of `make cluster`, on a real Slurm, and
-the tutorial of the first job."""
+"""A new user's examples do what they say: the notebook of `make cluster`, on a real Slurm, and the
+tutorial of the first job."""
 
 from __future__ import annotations
 

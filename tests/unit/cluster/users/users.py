@@ -213,7 +213,7 @@ def test_root_speaks_for_a_user_whom_a_hub_has_identified(site: Site) -> None:
     with Cluster(here, speak_for=BOB) as bob, pytest.raises(NotPermitted, match=f"is of {ADA}"):
         bob.cancel(job)
     with Cluster(here, speak_for=BOB) as bob:
-        # What is in it would run as the one that submits it, or tell what it has.
+        # The service would run its contents as the submitting user, or reveal that user's files.
         wish = Submit("of-bob", str(site.directory(ADA, job)), 1)
         with pytest.raises(InvalidValue, match="has none"):
             bob.submit(wish)

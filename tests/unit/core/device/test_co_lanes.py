@@ -24,7 +24,7 @@ DEMAND = Demand(1, 6)
 
 
 def scheduler(capacity: int, *ids: str) -> Scheduler:
-    """A device on which these sessions are open, of which two may run at once."""
+    """A device on which these sessions are open; two of them may run at once."""
     it = Scheduler(capacity, "fair", Rules(running_lanes=2))
     for id in ids:
         it.open(0, id, SessionSpec("u", demand=DEMAND, shares=True))

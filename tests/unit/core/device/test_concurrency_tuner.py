@@ -98,8 +98,8 @@ class Machine:
 
 
 def says(finding: Reason | None, code: str, percent: int) -> bool:
-    """Of two lanes at once, within a point: the machine moves in steps, and reports end in the
-    middle of one."""
+    """Whether it says this of two lanes at once, within a percentage point: the machine moves in
+    steps, and reports end in the middle of one."""
     assert finding is not None
     return (finding.code, finding.count) == (code, 2) and abs(finding.percent - percent) <= 1
 

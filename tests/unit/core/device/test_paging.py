@@ -210,7 +210,7 @@ def test_its_user_is_told_why_a_notebook_could_not_page_out() -> None:
     reason = why(look(it, "d", 4))
     assert reason.startswith("waits for memory: needs ")
     assert reason.endswith(f"; a could not be paged out: {FULL}")
-    it.set_busy(5, "a", True)  # it may be asked anew
+    it.set_busy(5, "a", True)  # it may be asked again
     assert f"; b could not be paged out: {FULL}" in why(look(it, "d", 5))
 
 

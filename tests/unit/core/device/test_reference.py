@@ -69,7 +69,7 @@ class Notebook(Share):
     # its clocks advance with its turn; the time that they have counted so far
     counted: float = 0.0
     asked: float | None = None
-    # What its last turn lasted that it ended unasked; none has lasted a quantum since.
+    # The length of its last turn that it ended unasked; none has lasted a quantum since.
     yields_after: float = math.inf
     active: bool = False
     used: float = 0.0
@@ -168,7 +168,7 @@ class Model:
     orders: int = 0
     # the session with the next turn, and the number of this turn
     named: tuple[Notebook, int] | None = None
-    due: tuple[Notebook, int] | None = None  # the same, once the turn before is over
+    due: tuple[Notebook, int] | None = None  # the same, once the turn before has ended
     unmanaged: int = 0
     recovers: bool = False
 
@@ -412,7 +412,7 @@ class Model:
         return (best, best.turn) if best.domain or best.user == holder.user else None
 
     def key_after(self, holder: Notebook, n: Notebook, now: float) -> tuple[float, ...]:
-        """After a turn of the holder without end."""
+        """The key of `n` after an endless turn of the holder."""
         priority, urgency, group, user, *rest = self.key(n, now)
         group = math.inf if n.group == holder.group else group
         user = math.inf if n.of == holder.of else user
@@ -440,7 +440,7 @@ class Model:
     def first(
         self, waiting: list[Notebook], has_room: Callable[[Notebook], bool], now: float
     ) -> Notebook | None:
-        """Among the waiting sessions, the one that is admitted first."""
+        """Return the one of the waiting sessions that is admitted first."""
         if late := self.is_late(waiting, now):
             oldest = min(late, key=lambda n: n.wait[1])
             return oldest if has_room(oldest) else None
@@ -484,7 +484,7 @@ class Model:
     def for_whom(
         self, first: Notebook, asked: list[Notebook], idle: list[Notebook]
     ) -> list[Notebook]:
-        """The longest idle first; of the others each stays that fits."""
+        """The longest idle first; each of the others that fits stays."""
         stay, left = self.stays(asked + idle)
         leave: list[Notebook] = []
         for n in reversed(idle):
@@ -616,7 +616,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         bears: float = 1.0,
         shares: bool = False,
     ) -> None:
-        """Where one runs at a time, it changes nothing whether it shares its lane."""
+        """If one runs at a time, it does not matter whether it shares its lane."""
         if len(self.model.notebooks) == 6:
             return
         self.opened += 1

@@ -43,7 +43,7 @@ class Member:
 
 
 class Reference:
-    """The rules one after the other, where service is told and the least attained service is first:
+    """The rules, one after the other, with reported service and the least attained service first:
     hosts come and go, gangs stay or want few hosts, and places are reserved."""
 
     left: list[int]  # of each host, what no chosen gang has and is not reserved
@@ -198,7 +198,8 @@ class Reference:
             self.left = [left - p for left, p in zip(self.left, places, strict=True)]
 
     def reserve(self, member: Member) -> list[int]:
-        """Of what is free, of gangs that are asked, then of one more of the last ones each time."""
+        """Reserve free devices and those of gangs that are asked, then those of one more of the
+        last gangs each time."""
         behind = self.present[self.present.index(member) :]
         holders = [each for each in self.present if each.holds and each not in self.is_chosen]
         asked = [each for each in holders if each.asked]
@@ -239,7 +240,7 @@ def shown(decision: GangDecision) -> tuple[dict[str, list[int]], list[str]]:
 
 
 OFTEN = ("request", "all", "served", "served", "yield", "yield", "finish", "close")
-# What happens to a gang: the event, which gang, and a number of quarters of a second. With `all`,
+# What happens to a gang: the event, which gang, and a number of quarters of a second. In an `all`,
 # each gang wants devices.
 EVENT = st.tuples(st.sampled_from(OFTEN), st.integers(0, 7), st.integers(0, 20))
 # A host that has a number of devices of its own from then on, or a new one.
@@ -248,7 +249,7 @@ HOST_EVENT = st.tuples(st.just("host"), st.integers(0, 4), st.integers(0, 4))
 
 @st.composite
 def clusters(draw: st.DrawFn) -> tuple[list[Gang], list[int]]:
-    """Gangs of which some stay, and some want few hosts."""
+    """Gangs; some of them stay, and some want few hosts."""
     hosts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
     gangs = []
     for number in range(8):
@@ -392,7 +393,7 @@ def over_committed(reference: Reference) -> list[int]:
 
 
 def kept(progress: GangProgress) -> dict[str, Any]:
-    """What a journal has of it, and what follows from its job."""
+    """Return the fields that a journal keeps, and those that follow from its job."""
     return {name: getattr(progress, name) for name in (*KEPT, "holds", "wants", "asked")}
 
 
@@ -467,7 +468,7 @@ def test_service_that_is_told_after_the_turn_counts() -> None:
 
 def test_devices_are_kept_for_the_first_that_waits_for_the_least_of_a_turn() -> None:
     """`wide` was stopped for `short`, which runs and may end soon. `stopped`, which has had a turn
-    too, would have the devices for that time."""
+    too, would have the devices meanwhile."""
     queue = told([4], thresholds=[4.0], least=3.0)
     for now, id, devices in ((0, "wide", 4), (10, "stopped", 3)):
         queue.request(now, Gang(id, devices))
@@ -498,7 +499,7 @@ def test_the_least_of_a_turn_is_an_event_where_time_is_service() -> None:
 
 @pytest.mark.parametrize("has_devices", [False, True])
 def test_a_gang_that_may_stop_is_asked_for_a_younger_one(has_devices: bool) -> None:
-    """It is said to stay, and that it can be stopped before it has devices, or while it has."""
+    """A gang that stays can be stopped from then on, whether or not it has devices by then."""
     queue = told([2], thresholds=[1.0])
     queue.request(0, Gang("old", 2, stays=True))
     if not has_devices:

@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).resolve().parents[4] / "benchmarks"))
 from evidence.gangs import GangSimulation
 
 POLICIES = ("gittins", "las", "srsf")
-# The published example: devices, seconds. In all the jobs take 4, 8 and 12 device-seconds.
+# The published example: devices, seconds. The jobs take 4, 8 and 12 device-seconds in total.
 EXAMPLE = [Gang("1", 2, 2), Gang("2", 1, 8), Gang("3", 2, 6)]
 
 
@@ -174,8 +174,8 @@ def test_with_the_knob_all_end_however_many_short_ones_come(
 def longest(gang: Gang, gangs: Sequence[Gang], knob: float, threshold: float) -> float:
     """Seconds until it ends beside `gangs` and a short one of 1 s each second.
 
-    In a round it waits in the first queue, at most for all that is there to be done, has as much
-    service as this queue allows, and waits `knob` times as long as it ran.
+    Each round it waits in the first queue, at most for all the work there, gets as much service as
+    this queue allows, and waits `knob` times as long as it ran.
     """
     to_be_done = sum(each.duration for each in gangs) + 1
     rounds = math.ceil(gang.devices * gang.duration / threshold)

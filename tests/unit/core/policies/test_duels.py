@@ -45,8 +45,8 @@ ATTACKS["all of it, in groups of their own"] = {**ATTACKS["all of it"], "groups"
 
 class Outcome(NamedTuple):
     """`share` is the attackers' part of all device time, and `victim` the part of the 20 s in which
-    the other user's notebook ran. Beside several running lanes it can run all the time, and have
-    half of the device so, or less than the attackers' many notebooks without loss."""
+    the other user's notebook ran. With several running lanes it can run all the time, and so have
+    half of the device, or less than the attackers' many notebooks, without a loss."""
 
     share: float
     victim: float
@@ -56,8 +56,8 @@ class Outcome(NamedTuple):
 
 
 def owed(victim: str, iteration: float, boost: float = 0.0) -> float:
-    """Half of the device, or all time but for an iteration of another user after each cell. Where
-    new cells go first, one of these is an iteration more: after each cell, or once."""
+    """Return what is owed: half of the device, or all time but for an iteration of another user
+    after each cell. If new cells go first, it is an iteration less: after each cell, or once."""
     if "cell" not in VICTIMS[victim]:
         return 0.48 - (iteration / SECONDS if boost else 0)
     seconds = VICTIMS[victim]["iteration"] * VICTIMS[victim]["cell"]
@@ -159,7 +159,7 @@ def test_a_cell_for_each_iteration_gains_nothing(policy: str, victim: str) -> No
     cell=st.sampled_from([2, 20, 10**9]),
     interactive=st.booleans(),
 )
-# Its notebooks are named to each other as successors while both users have had as much.
+# Its notebooks are named as each other's successors while both users have had the same time.
 @example(
     policy="srtf",
     victim="trains",

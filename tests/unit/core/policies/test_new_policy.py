@@ -51,7 +51,7 @@ def _built() -> None:
 
 
 def python(*arguments: str) -> str:
-    """What Python says whose jupyter_gpushare has that policy."""
+    """The output of a Python whose jupyter_gpushare has that policy."""
     paths = os.pathsep.join([str(MODULES), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "CHANGED_COPY": str(COPY), "PYTHONPATH": paths}
     command = [sys.executable, *arguments]

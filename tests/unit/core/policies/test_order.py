@@ -20,7 +20,7 @@ def queue(it: Scheduler, now: float) -> list[str]:
 
 
 class History:
-    """Random events of a few notebooks, of which some are asked to yield, paused or closed."""
+    """Random events of a few notebooks; some are asked to yield, paused or closed."""
 
     def __init__(self, policy: str, seed: int) -> None:
         self.random = Random(seed)

@@ -30,8 +30,7 @@ def test_no_session_starves(policy: str, lanes: int) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_weight_counts(policy: str) -> None:
-    """Of two sessions that are equal but for their weight, the heavier one is served sooner or
-    more."""
+    """The heavier one of two otherwise equal sessions is served sooner or more."""
     light = Job("light", cell=100, cells=1, declares=True)
     heavy = Job("heavy", cell=100, cells=1, weight=3.0, declares=True)
     other = Job("other", cell=20, cells=1, declares=True)

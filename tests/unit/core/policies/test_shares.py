@@ -29,8 +29,8 @@ def scheduler(*ids: str) -> Scheduler:
 
 
 def test_a_session_that_ran_alone_before_its_weight_changed_owes_nothing() -> None:
-    """In its own lane `a` has one turn for all the time; its weight counts for the time to
-    come."""
+    """`a` has one turn for all the time in its own lane; its new weight counts only from then
+    on."""
     a, b = Job("a", "a", "g"), Job("b", "b", "h")
     run = Simulation([a, b], "pack", rules=Rules(running_lanes=2)).run(until=50)
     assert a.seconds == b.seconds == pytest.approx(50, abs=0.1)

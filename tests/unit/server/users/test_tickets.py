@@ -145,7 +145,7 @@ async def test_a_stranger_in_the_place_of_the_server_is_told_nothing(
 
 
 def listen_as(uid: int, listener: socket.socket) -> None:
-    """From then on the system says that it is this user's."""
+    """Listen as this user: from then on the system says that the socket is theirs."""
     os.seteuid(uid)
     listener.listen()
     os.seteuid(0)
@@ -278,7 +278,7 @@ def answers(path: Path) -> bool:
 
 
 def make_old(path: Path) -> None:
-    """As if it were there for an hour."""
+    """Make it look an hour old."""
     os.utime(path, (time.time() - 3600,) * 2)
 
 

@@ -73,7 +73,7 @@ def trained(order, *, width, rows, cycles=CYCLES):
     "order", ["zfbs", "fbsz", "fzbs", pytest.param("zfbfbfbs", marks=pytest.mark.system)]
 )
 def test_a_step_ends_the_iteration_where_gradients_are_small(shared, order):
-    """In the last one they are accumulated."""
+    """The last order accumulates gradients."""
     assert shared(trained(order, width=16, rows=512)) == CYCLES
 
 
@@ -208,7 +208,7 @@ def test_inference_gets_boundaries_again_after_its_process_has_kept_more(boundar
 
 
 def test_what_another_thread_has_does_not_hold_up_inference(boundaries, turns):
-    """As the activations of a training that is a passenger of this iteration."""
+    """It may have the activations of a training that computes within this iteration."""
     model, others = mlp(), []
     for forward in range(STEPLESS_FORWARDS + CYCLES):
         model(batch()[0]).sum().backward()

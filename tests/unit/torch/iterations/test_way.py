@@ -27,7 +27,7 @@ from ....polling import next_of
 ROOT = Path(__file__).resolve().parents[4]
 SECTION = (ROOT / "CONTRIBUTING.md").read_text().split("## The way of one iteration")[1]
 SECTION = SECTION.split("\n## ")[0]
-# In C++, where Python's profiler sees no frame.
+# These are in C++, where Python's profiler sees no frame.
 NOT_TRACED = {f"IdleTurn.{name}" for name in ("enter", "leave")} | {
     f"HandoffSlot.{name}" for name in ("look", "hand_off", "wait")
 }
@@ -72,7 +72,7 @@ def calls_of(work: Callable[[], None]) -> list[str]:
 
 @pytest.fixture
 def calls(settings: Settings) -> Iterator[list[str]]:
-    """Of two iterations in a process that has the device for itself."""
+    """The calls of two iterations in a process that has the device for itself."""
     sharing.start(settings, name="way")
     train(WARM_UP)
     yield calls_of(lambda: train(2))
@@ -90,7 +90,7 @@ def calls_of_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 @pytest.fixture
 def switch(calls_of_the_broker: Path, settings: Settings, opened: Opened) -> Iterator[list[str]]:
-    """Of a session that asks for a turn, waits for it, and gives it back to another one."""
+    """The calls of a session that asks for a turn, waits, and gives it back to another one."""
     session = opened("way")
     with Client.connect(settings) as other:
         other.ask(m.Open(id="other", name="other", demand=m.Demand(1, 1, measured=True)))

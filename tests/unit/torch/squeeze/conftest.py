@@ -39,7 +39,7 @@ class Squeezed:
     @contextmanager
     def to(self, size: int, pace: float | None = None) -> Iterator[None]:
         """Squeeze to `size` bytes; `pace` is that of the slower tier, in seconds per byte: 0 always
-        moves, and 1 always makes anew where there is a recipe."""
+        moves, and 1 always recomputes if there is a recipe."""
         if pace is not None:
             self.squeeze.tier.pace = pace
         self.memory.want_squeeze(size)

@@ -1,4 +1,4 @@
-"""A budget is held, and what a budget costs is foretold from one iteration."""
+"""A budget is kept, and its cost is predicted from one iteration."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ def steps_of(*layers: torch.nn.Module, batch: int, width: int) -> Callable[[], A
 def test_iterations_of_two_kinds_by_turns_need_no_more_than_the_larger_one(
     squeezed: Squeezed,
 ) -> None:
-    """What the small one needs after an entry is a large multiple of that entry."""
+    """The small one needs a large multiple of an entry after it."""
     linear, act = torch.nn.Linear, torch.nn.Tanh
     small = steps_of(linear(8, 1024), act(), linear(1024, 1024), act(), batch=1024, width=8)
     layers = [layer for _ in range(6) for layer in (linear(512, 512), act())]

@@ -1,4 +1,5 @@
-"""What fails while iterations are squeezed loses nothing: a file, an interrupt, a fork, a kill."""
+"""A failure while iterations are squeezed loses nothing: of a file, by an interrupt, a fork, a
+kill."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def program() -> Any:
 
 
 def assert_same(squeezed: Squeezed, program: Callable[[], Any] = program) -> None:
-    """What moves as much as it can comes to the same as without squeezing."""
+    """An iteration that moves as much as it can gives the same result as without squeezing."""
     stock = run(program)
     with squeezed.to(1, 0.0):
         assert is_same(run(program), stock)
@@ -271,8 +272,8 @@ def test_an_interrupt_at_any_moment_loses_nothing(squeezed: Squeezed) -> None:
 @pytest.mark.system
 @pytest.mark.parametrize("pace", [0.0, 1.0], ids=["written", "recomputed"])
 def test_an_interrupt_in_any_function_is_raised(squeezed: Squeezed, pace: float) -> None:
-    """Python ignores what is raised in callbacks of weak references, and in `__del__`: were an
-    interrupt among it, a loop would go on."""
+    """Python ignores exceptions in callbacks of weak references, and in `__del__`: if an interrupt
+    were among them, a loop would go on."""
     model, data = mlp(), vectors()
     with squeezed.to(1, pace):
         train(model, data, 3)

@@ -15,7 +15,7 @@ from ....programs import graphs, learning, surroundings, tensors
 from .conftest import Squeezed, is_same, run
 
 PROGRAMS = learning.PROGRAMS | graphs.PROGRAMS | tensors.PROGRAMS | surroundings.PROGRAMS
-# Programs of which some forward stays as it is, which is said.
+# Programs some of whose forwards stay as they are, which is said.
 SAID = {
     "anomaly_detection",
     "modes_of_the_user",
@@ -27,7 +27,7 @@ SAID = {
     "checkpoints_within_checkpoints",
     "a_model_compiled_to_run_as_it_is",
 }
-# Programs of which nothing leaves memory: what each uses keeps squeezing away.
+# Programs from which nothing leaves memory: something that each uses keeps squeezing away.
 NOTHING_LEAVES = {
     "anomaly_detection",
     "modes_of_the_user",
@@ -50,7 +50,7 @@ each_program = pytest.mark.parametrize("program", PROGRAMS)
 
 @functools.cache
 def stock(program: str) -> Any:
-    """What a program comes to as it is; it is run once."""
+    """The result of an unsqueezed program; it is run once."""
     return run(PROGRAMS[program])
 
 

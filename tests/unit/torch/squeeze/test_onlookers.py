@@ -337,7 +337,7 @@ def stock(name: str) -> list[Any]:
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_kept() -> Iterator[None]:
-    """What was seen is gone before other tests measure memory."""
+    """Objects that a test saw are gone before other tests measure memory."""
     yield
     stock.cache_clear()
     gc.collect()

@@ -56,7 +56,7 @@ with gpushare.session(name="squeezed") as session:
 
 
 class Ended:
-    """What a training in a process of its own has told at its end; sizes are bytes."""
+    """The report of a training in a process of its own at its end; sizes are bytes."""
 
     def __init__(self, settings: Settings) -> None:
         words = [sys.executable, "-c", CHILD.format(root=str(ROOT))]
