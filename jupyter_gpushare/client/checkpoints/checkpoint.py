@@ -147,10 +147,11 @@ class Checkpoint:
 
     def left(self, loader: Iterable[Any], epochs: int) -> int | None:
         """Return how many batches are still to come; None if that is not known."""
-        if not isinstance(loader, Sized):
+        length = length_of(loader)
+        if length is None:
             return None
-        done = self._place.epoch * len(loader) + self._place.batch
-        return max(0, epochs * len(loader) - done)
+        done = self._place.epoch * length + self._place.batch
+        return max(0, epochs * length - done)
 
     def _epoch(self, loader: Iterable[Batch], epoch: int, epochs: int) -> Iterator[Batch]:
         from ..torch.checkpoints import batches
@@ -160,13 +161,26 @@ class Checkpoint:
         if epochs > 1:  # else the user counts them
             batches.set_epoch(loader, epoch)
         self._begin_epoch(is_in_the_middle=done > 0)
-        there = batches.rest_of(loader, done, self._go_on) if done else loader
+        there, knows = self._rest(loader, done)
         if self._store is not None:
             self._agreement.begins()
         for batch in there:
             yield batch
-            self._boundary()
+            self._boundary(knows)
         self._resumed = None
+
+    def _rest(self, loader: Iterable[Batch], done: int) -> tuple[Iterable[Batch], Any]:
+        """Return the batches of this epoch after those that are done, and the loader, if it draws
+        them and knows its place; else None."""
+        from ..torch.checkpoints import batches, stateful
+
+        knows = loader if stateful.knows_its_place(loader) else None
+        if self._resumed is None or done == 0:
+            return loader, knows
+        place = self._resumed.get("loader")
+        if knows is None or place is None:
+            return batches.rest_of(loader, done, self._go_on), None
+        return stateful.rest_from(loader, place, self._go_on), knows
 
     def _begin_epoch(self, is_in_the_middle: bool) -> None:
         """The order of an epoch is drawn from the random state with which it began."""
@@ -186,23 +200,25 @@ class Checkpoint:
             states.set_random_state(self._resumed["random"], self._generators)
             self._resumed = None
 
-    def _boundary(self) -> None:
+    def _boundary(self, loader: Any) -> None:
+        """`loader`: the one that knows its place, which is here, or None."""
         place = self._place
         self._place = place._replace(batch=place.batch + 1, iteration=place.iteration + 1)
         if self._store is None:
             return
         agreed = self._agreement.after(self._place.iteration, self._of)
-        if agreed.saves and self._save() and agreed.leaves:
+        if agreed.saves and self._save(loader) and agreed.leaves:
             leave(self._place.iteration)
 
-    def _save(self) -> bool:
+    def _save(self, loader: Any = None) -> bool:
         """Return whether all of it is on disk; if not, the job has its older checkpoint."""
-        from ..torch.checkpoints import states
+        from ..torch.checkpoints import stateful, states
 
         mine = {
             "place": list(self._place),
             "began": self._began,
             "random": states.random_state(self._generators),
+            "loader": None if loader is None else stateful.place_of(loader),
         }
         ranks = self._gang.gathered(mine)
         has_failed = self._gang.leads and not self._commit(ranks)
@@ -224,6 +240,14 @@ class Checkpoint:
             say(f"{what}, so the job computes on: {error}")
             return False
         return True
+
+
+def length_of(loader: Iterable[Any]) -> int | None:
+    """None if it is not known."""
+    try:
+        return len(loader) if isinstance(loader, Sized) else None
+    except TypeError:  # a DataLoader over an iterable dataset
+        return None
 
 
 _current: Checkpoint | None = None
@@ -259,5 +283,6 @@ def batches(loader: Iterable[Batch], epochs: int) -> tuple[int | None, Iterator[
     """Return how many batches are still to come (None: unknown), and these."""
     if _current is not None:
         return _current.left(loader, epochs), _current.batches(loader, epochs)
-    length = len(loader) * epochs if isinstance(loader, Sized) else None
-    return length, (batch for _ in range(epochs) for batch in loader)
+    length = length_of(loader)
+    left = None if length is None else length * epochs
+    return left, (batch for _ in range(epochs) for batch in loader)
