@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -77,11 +77,13 @@ class Checkpoint:
     # --- begin -------------------------------------------------------------------------------
 
     def _join(self, store: Store) -> None:
+        from ..torch.checkpoints import sharded
         from ..torch.checkpoints.agreement import Agreement
         from ..torch.checkpoints.gang import Gang
         from ..torch.checkpoints.skew import skew_of
 
         self._gang = Gang()
+        self._is_sharded = sharded.is_sharded(self._kept, self._gang.size)
         self._resume(store)
         bear()
         if self._gang.leads:
@@ -97,21 +99,38 @@ class Checkpoint:
             if found == len(there):
                 raise none_is_intact(there)
             self._file = there[found] / STATES
-            self._take(self._loaded()["ranks"])
+            self._take(self._loaded())
 
     def _loaded(self) -> dict[str, Any]:
         """Give what is kept the states that it had, and return all that was saved."""
-        from ..torch.checkpoints import states
+        from ..torch.checkpoints import sharded, states
 
         assert self._file is not None
         saved = states.read(self._file)
+        if saved.get("is_sharded"):
+            folder = self._file.with_name(sharded.FOLDER)
+            shards = sharded.Shards(folder, self._gang.rank, self._gang.size)
+            saved["kept"] = shards.loaded(self._kept)
         states.load_all(self._kept, saved["kept"])
         return saved
 
-    def _take(self, ranks: list[dict[str, Any]]) -> None:
-        self._resumed = resumed = self._gang.mine(ranks)
+    def _take(self, saved: Mapping[str, Any]) -> None:
+        ranks = saved["ranks"]
+        is_same = len(ranks) == self._gang.size or not saved.get("is_sharded")
+        self._resumed = resumed = self._gang.mine(ranks) if is_same else self._anew(ranks)
         self._place = DataPlace(*resumed["place"])
         self._has_resumed = True
+
+    def _anew(self, ranks: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return what a rank goes on with where there were more or fewer of them."""
+        from ..torch.checkpoints import states
+
+        say(
+            f"this job was saved by {len(ranks)} ranks, and goes on with {self._gang.size}: it has"
+            " the same weights, but other random numbers and other batches"
+        )
+        random = states.random_state([])
+        return {"place": ranks[0]["place"], "began": random, "random": random}
 
     # --- the loop ----------------------------------------------------------------------------
 
@@ -221,25 +240,52 @@ class Checkpoint:
             "loader": None if loader is None else stateful.place_of(loader),
         }
         ranks = self._gang.gathered(mine)
-        has_failed = self._gang.leads and not self._commit(ranks)
+        is_saved = all(map(self._all_do, self._steps(ranks)))
         self._agreement.saved()
-        return self._gang.most([has_failed])[0] == 0
+        return is_saved
 
-    def _commit(self, ranks: list[dict[str, Any]]) -> bool:
-        from ..torch.checkpoints import states
+    def _steps(self, ranks: list[dict[str, Any]]) -> Iterator[Callable[[Store], object]]:
+        """Yield what has to be done in turn, by each rank or by the first alone."""
+        from ..torch.checkpoints import sharded, states
 
+        is_first, iteration = self._gang.leads, self._place.iteration
+        saved: dict[str, Any] = {"ranks": ranks, "is_sharded": self._is_sharded}
+        if self._is_sharded:
+            split = sharded.Split(self._kept, self._gang.size)
+            name = sharded.name_of(self._gang.rank)
+            yield lambda store: is_first and store.open_part(iteration)
+            yield lambda store: sharded.write(split, store.part(iteration) / name)
+        elif is_first:
+            saved["kept"] = {name: states.state_of(thing) for name, thing in self._kept.items()}
+        yield lambda store: is_first and self._commit(store, saved)
+
+    def _all_do(self, step: Callable[[Store], object]) -> bool:
+        """Return whether all ranks have done it; if not, nothing of it is left."""
         assert self._store is not None
-        kept = {name: states.state_of(thing) for name, thing in self._kept.items()}
+        has_failed = not self._does(step, self._store)
+        are_done = self._gang.most([has_failed])[0] == 0
+        if not are_done and self._gang.leads:
+            self._store.remove_part(self._place.iteration)
+        return are_done
+
+    def _does(self, step: Callable[[Store], object], store: Store) -> bool:
         try:
-            self._store.commit(
-                self._place.iteration,
-                lambda part: states.write({"kept": kept, "ranks": ranks}, part / STATES),
-            )
+            step(store)
         except (OSError, RuntimeError) as error:  # PyTorch tells of a full disk by the second
             what = f"iteration {self._place.iteration} cannot be saved"
             say(f"{what}, so the job computes on: {error}")
             return False
         return True
+
+    def _commit(self, store: Store, saved: dict[str, Any]) -> None:
+        from ..torch.checkpoints import sharded, states
+
+        def save(folder: Path) -> None:
+            states.write(saved, folder / STATES)
+            if self._is_sharded:
+                os.rename(store.part(self._place.iteration), folder / sharded.FOLDER)
+
+        store.commit(self._place.iteration, save)
 
 
 def length_of(loader: Iterable[Any]) -> int | None:
