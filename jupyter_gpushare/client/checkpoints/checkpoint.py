@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -77,11 +77,13 @@ class Checkpoint:
     # --- begin -------------------------------------------------------------------------------
 
     def _join(self, store: Store) -> None:
+        from ..torch.checkpoints import sharded
         from ..torch.checkpoints.agreement import Agreement
         from ..torch.checkpoints.gang import Gang
         from ..torch.checkpoints.skew import skew_of
 
         self._gang = Gang()
+        self._is_sharded = sharded.is_sharded(self._kept, self._gang.size)
         self._resume(store)
         bear()
         if self._gang.leads:
@@ -96,21 +98,38 @@ class Checkpoint:
             if found == len(there):
                 raise none_is_intact(there)
             self._file = there[found] / STATES
-            self._take(self._loaded()["ranks"])
+            self._take(self._loaded())
 
     def _loaded(self) -> dict[str, Any]:
         """Restore the states of the kept objects, and return all that was saved."""
-        from ..torch.checkpoints import states
+        from ..torch.checkpoints import sharded, states
 
         assert self._file is not None
         saved = states.read(self._file)
+        if saved.get("is_sharded"):
+            folder = self._file.with_name(sharded.FOLDER)
+            shards = sharded.Shards(folder, self._gang.rank, self._gang.size)
+            saved["kept"] = shards.loaded(self._kept)
         states.load_all(self._kept, saved["kept"])
         return saved
 
-    def _take(self, ranks: list[dict[str, Any]]) -> None:
-        self._resumed = resumed = self._gang.mine(ranks)
+    def _take(self, saved: Mapping[str, Any]) -> None:
+        ranks = saved["ranks"]
+        is_same = len(ranks) == self._gang.size or not saved.get("is_sharded")
+        self._resumed = resumed = self._gang.mine(ranks) if is_same else self._anew(ranks)
         self._place = DataPlace(*resumed["place"])
         self._has_resumed = True
+
+    def _anew(self, ranks: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return what a rank goes on with where there were more or fewer of them."""
+        from ..torch.checkpoints import states
+
+        say(
+            f"this job was saved by {len(ranks)} ranks, and goes on with {self._gang.size}: it has"
+            " the same weights, but other random numbers and other batches"
+        )
+        random = states.random_state([])
+        return {"place": ranks[0]["place"], "began": random, "random": random}
 
     # --- the loop ----------------------------------------------------------------------------
 
@@ -146,10 +165,11 @@ class Checkpoint:
 
     def left(self, loader: Iterable[Any], epochs: int) -> int | None:
         """Return how many batches are still to come; None if that is not known."""
-        if not isinstance(loader, Sized):
+        length = length_of(loader)
+        if length is None:
             return None
-        done = self._place.epoch * len(loader) + self._place.batch
-        return max(0, epochs * len(loader) - done)
+        done = self._place.epoch * length + self._place.batch
+        return max(0, epochs * length - done)
 
     def _epoch(self, loader: Iterable[Batch], epoch: int, epochs: int) -> Iterator[Batch]:
         from ..torch.checkpoints import batches
@@ -159,13 +179,26 @@ class Checkpoint:
         if epochs > 1:  # otherwise the user counts them
             batches.set_epoch(loader, epoch)
         self._begin_epoch(is_in_the_middle=done > 0)
-        there = batches.rest_of(loader, done, self._go_on) if done else loader
+        there, knows = self._rest(loader, done)
         if self._store is not None:
             self._agreement.begins()
         for batch in there:
             yield batch
-            self._boundary()
+            self._boundary(knows)
         self._resumed = None
+
+    def _rest(self, loader: Iterable[Batch], done: int) -> tuple[Iterable[Batch], Any]:
+        """Return the batches of this epoch after those that are done, and the loader, if it draws
+        them and knows its place; else None."""
+        from ..torch.checkpoints import batches, stateful
+
+        knows = loader if stateful.knows_its_place(loader) else None
+        if self._resumed is None or done == 0:
+            return loader, knows
+        place = self._resumed.get("loader")
+        if knows is None or place is None:
+            return batches.rest_of(loader, done, self._go_on), None
+        return stateful.rest_from(loader, place, self._go_on), knows
 
     def _begin_epoch(self, is_in_the_middle: bool) -> None:
         """Set the random state with which the epoch began: it decides the order."""
@@ -185,44 +218,81 @@ class Checkpoint:
             states.set_random_state(self._resumed["random"], self._generators)
             self._resumed = None
 
-    def _boundary(self) -> None:
+    def _boundary(self, loader: Any) -> None:
+        """`loader`: the one that knows its place, which is here, or None."""
         place = self._place
         self._place = place._replace(batch=place.batch + 1, iteration=place.iteration + 1)
         if self._store is None:
             return
         agreed = self._agreement.after(self._place.iteration, self._of)
-        if agreed.saves and self._save() and agreed.leaves:
+        if agreed.saves and self._save(loader) and agreed.leaves:
             leave(self._place.iteration)
 
-    def _save(self) -> bool:
+    def _save(self, loader: Any = None) -> bool:
         """Return whether all of it is on disk; if not, the job has its older checkpoint."""
-        from ..torch.checkpoints import states
+        from ..torch.checkpoints import stateful, states
 
         mine = {
             "place": list(self._place),
             "began": self._began,
             "random": states.random_state(self._generators),
+            "loader": None if loader is None else stateful.place_of(loader),
         }
         ranks = self._gang.gathered(mine)
-        has_failed = self._gang.leads and not self._commit(ranks)
+        is_saved = all(map(self._all_do, self._steps(ranks)))
         self._agreement.saved()
-        return self._gang.most([has_failed])[0] == 0
+        return is_saved
 
-    def _commit(self, ranks: list[dict[str, Any]]) -> bool:
-        from ..torch.checkpoints import states
+    def _steps(self, ranks: list[dict[str, Any]]) -> Iterator[Callable[[Store], object]]:
+        """Yield what has to be done in turn, by each rank or by the first alone."""
+        from ..torch.checkpoints import sharded, states
 
+        is_first, iteration = self._gang.leads, self._place.iteration
+        saved: dict[str, Any] = {"ranks": ranks, "is_sharded": self._is_sharded}
+        if self._is_sharded:
+            split = sharded.Split(self._kept, self._gang.size)
+            name = sharded.name_of(self._gang.rank)
+            yield lambda store: is_first and store.open_part(iteration)
+            yield lambda store: sharded.write(split, store.part(iteration) / name)
+        elif is_first:
+            saved["kept"] = {name: states.state_of(thing) for name, thing in self._kept.items()}
+        yield lambda store: is_first and self._commit(store, saved)
+
+    def _all_do(self, step: Callable[[Store], object]) -> bool:
+        """Return whether all ranks have done it; if not, nothing of it is left."""
         assert self._store is not None
-        kept = {name: states.state_of(thing) for name, thing in self._kept.items()}
+        has_failed = not self._does(step, self._store)
+        are_done = self._gang.most([has_failed])[0] == 0
+        if not are_done and self._gang.leads:
+            self._store.remove_part(self._place.iteration)
+        return are_done
+
+    def _does(self, step: Callable[[Store], object], store: Store) -> bool:
         try:
-            self._store.commit(
-                self._place.iteration,
-                lambda part: states.write({"kept": kept, "ranks": ranks}, part / STATES),
-            )
+            step(store)
         except (OSError, RuntimeError) as error:  # PyTorch tells of a full disk by the second
             what = f"iteration {self._place.iteration} cannot be saved"
             say(f"{what}, so the job computes on: {error}")
             return False
         return True
+
+    def _commit(self, store: Store, saved: dict[str, Any]) -> None:
+        from ..torch.checkpoints import sharded, states
+
+        def save(folder: Path) -> None:
+            states.write(saved, folder / STATES)
+            if self._is_sharded:
+                os.rename(store.part(self._place.iteration), folder / sharded.FOLDER)
+
+        store.commit(self._place.iteration, save)
+
+
+def length_of(loader: Iterable[Any]) -> int | None:
+    """None if it is not known."""
+    try:
+        return len(loader) if isinstance(loader, Sized) else None
+    except TypeError:  # a DataLoader over an iterable dataset
+        return None
 
 
 _current: Checkpoint | None = None
@@ -258,5 +328,6 @@ def batches(loader: Iterable[Batch], epochs: int) -> tuple[int | None, Iterator[
     """Return how many batches are still to come (None: unknown), and these."""
     if _current is not None:
         return _current.left(loader, epochs), _current.batches(loader, epochs)
-    length = len(loader) * epochs if isinstance(loader, Sized) else None
-    return length, (batch for _ in range(epochs) for batch in loader)
+    length = length_of(loader)
+    left = None if length is None else length * epochs
+    return left, (batch for _ in range(epochs) for batch in loader)

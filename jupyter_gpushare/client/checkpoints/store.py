@@ -90,7 +90,7 @@ class Store:
                 if path.exists():  # the one before it is there all the time
                     os.rename(path, older)
                 os.rename(part, path)
-                _sync(self._directory)
+                sync(self._directory)
         finally:
             for left in (part, older):
                 shutil.rmtree(left, ignore_errors=True)
@@ -100,6 +100,16 @@ class Store:
         """Return the path of a part of a checkpoint before it is committed: what is left of it in
         a generation that has ended is removed by a later one."""
         return self._directory / f".it-{iteration:09d}.part"
+
+    def open_part(self, iteration: int) -> None:
+        """Make a folder for such a part. Raises OSError; SystemExit with FENCED in a generation
+        that was given up."""
+        self.remove_part(iteration)
+        with _fenced():
+            self.part(iteration).mkdir(mode=0o700)
+
+    def remove_part(self, iteration: int) -> None:
+        shutil.rmtree(self.part(iteration), ignore_errors=True)
 
     def _remove_old(self) -> None:
         parts = [*self._job.glob("g*.closed/.it-*")]  # of those killed as they saved
@@ -200,7 +210,7 @@ def _write(part: Path, save: Callable[[Path], None]) -> None:
     (part / DIGESTS).write_text(digests_of(part))
     directories = [path for path in part.rglob("*") if path.is_dir()]
     for path in (*_files(part), part / DIGESTS, *directories, part):
-        _sync(path)
+        sync(path)
 
 
 def leave(iteration: int) -> None:
@@ -215,7 +225,7 @@ def say(sentence: str) -> None:
         print(f"gpushare: {sentence}", file=sys.stderr, flush=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Write the contents of a file, or the names in a directory, to the disk."""
     file = os.open(path, os.O_RDONLY)
     try:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from .states import random_state, set_random_state
 
@@ -42,12 +42,17 @@ def rest_of(loader: Iterable[Any], done: int, then: Callable[[], None]) -> Itera
     """Return the batches after the first `done` ones. `then` is called when the order is drawn and
     no batch is loaded yet."""
     generators = generators_of(loader)
-    if isinstance(loader, DataLoader) and loader.batch_sampler is not None:
+    if isinstance(loader, DataLoader) and draws_by_number(loader):
         batches = _Rest(loader.batch_sampler, done, then, generators, ahead_of(loader))
         given: dict[str, Any] = {name: getattr(loader, name) for name in ATTRIBUTES}
         rest: Iterable[Any] = DataLoader(**given, batch_sampler=batches)
         return rest
     return _Rest(loader, done, then, generators)
+
+
+def draws_by_number(loader: DataLoader[Any]) -> bool:
+    """Whether it loads what the numbers of its batch sampler say, and no iterable dataset."""
+    return loader.batch_sampler is not None and not isinstance(loader.dataset, IterableDataset)
 
 
 def ahead_of(loader: DataLoader[Any]) -> int:

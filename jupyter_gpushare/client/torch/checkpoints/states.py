@@ -58,10 +58,11 @@ def write(states: Mapping[str, Any], path: Path) -> None:
     torch.save(states, path)
 
 
-def read(path: Path) -> dict[str, Any]:
-    """Nothing but tensors and plain values is read. Raises InvalidValue."""
+def read(path: Path, mmap: bool = False) -> dict[str, Any]:
+    """Nothing but tensors and plain values is read; `mmap`: only when they are used. Raises
+    InvalidValue."""
     try:
-        states: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        states: dict[str, Any] = torch.load(path, "cpu", weights_only=True, mmap=mmap)
     except Exception as error:  # an error of pickle, zipfile or torch
         raise InvalidValue(f"the checkpoint {path.parent.name} cannot be read: {error}") from None
     return states

@@ -6,10 +6,7 @@ import itertools
 import json
 import os
 import random
-import signal
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,6 @@ import jupyter_gpushare as gpushare
 from jupyter_gpushare.client.checkpoints import checkpoint as module
 from jupyter_gpushare.client.checkpoints import store
 from jupyter_gpushare.client.checkpoints.store import Store
-from jupyter_gpushare.client.torch.checkpoints import agreement
 from jupyter_gpushare.cluster.launch import generation
 from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.settings import Settings
@@ -31,6 +27,7 @@ from jupyter_gpushare.wire.launch import try_connect
 
 from ..site import Asks, Site
 from ..work import alone, opened
+from .resuming import InJob, Stopped, check_that_it_goes_on, environment, go_on
 
 COUNT = 6 * 12  # iterations of a training
 
@@ -92,15 +89,6 @@ def test_a_loop_on_a_node_of_a_cluster_starts_no_broker(
 # --- damage -------------------------------------------------------------------------------------
 
 
-def environment(job: Path, number: int, resume: str = "") -> dict[str, str]:
-    return {
-        "GPUSHARE_JOB": str(job),
-        "GPUSHARE_GENERATION": str(number),
-        "GPUSHARE_YIELD": str(generation.path_of(job, number) / "yield.n0"),
-        "GPUSHARE_RESUME": resume and str(job / resume),
-    }
-
-
 def writes(states: bytes = b"states") -> Callable[[Path], None]:
     """Return what saves this in a checkpoint."""
 
@@ -108,14 +96,6 @@ def writes(states: bytes = b"states") -> Callable[[Path], None]:
         (part / module.STATES).write_bytes(states)
 
     return save
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Path:
-    path = tmp_path / "a"
-    path.mkdir()
-    opened(path)
-    return path
 
 
 def test_the_two_newest_checkpoints_are_left_of_all_generations(job: Path) -> None:
@@ -164,39 +144,6 @@ def test_a_generation_that_was_given_up_ends_at_its_next_write(job: Path) -> Non
 
 
 # --- what is said of it --------------------------------------------------------------------------
-
-
-InJob = Callable[..., Path]
-
-
-@pytest.fixture
-def in_job(job: Path, monkeypatch: pytest.MonkeyPatch) -> InJob:
-    """Let this process be a rank of a generation of the job."""
-
-    def in_job(number: int = 1, resume: str = "") -> Path:
-        for name, value in environment(job, number, resume).items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setattr(module, "_current", None)
-        monkeypatch.setattr(agreement, "AGREE_SECONDS", 0.0)  # after each iteration
-        return job
-
-    return in_job
-
-
-def go_on(in_job: InJob) -> str:
-    """Let this process be a rank of the next generation; return the checkpoint of the first one."""
-    job = in_job()
-    newest = generation.newest(generation.close_generation(job, 1))
-    opened(job, 2, newest)
-    in_job(2, newest)
-    return newest
-
-
-@pytest.fixture(autouse=True)
-def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(module, "_current", None)
-    yield
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def test_outside_of_a_job_there_is_a_place_and_nothing_is_kept(tmp_path: Path) -> None:
@@ -257,10 +204,6 @@ def test_ranks_that_do_not_know_each_other_are_told_what_to_do(
         gpushare.checkpoint(losses=[])
 
 
-class Stopped(Exception):
-    """The process is killed here."""
-
-
 def usual(stop: str = "", second: int = 1) -> list[str]:
     """A loop over epochs as it is usually written. Return its losses; it stops in epoch `second`,
     where `stop` says."""
@@ -291,16 +234,6 @@ def usual(stop: str = "", second: int = 1) -> list[str]:
         if here in ("after", "committed"):
             raise Stopped
     return [loss.hex() for loss in losses]
-
-
-def check_that_it_goes_on(in_job: InJob, run: Callable[..., object], *stop: object) -> None:
-    """Stopped as it is told to, and resumed, it comes to the same as without a stop."""
-    expected = run()
-    in_job()
-    with pytest.raises((SystemExit, Stopped)):
-        run(*stop)
-    go_on(in_job)
-    assert run() == expected
 
 
 @pytest.mark.parametrize("stop", ["middle", "last", "behind", "after", "committed"])
@@ -349,15 +282,6 @@ def loaded(kind: str, workers: int, stop: int = -1) -> list[list[int]]:
     return found
 
 
-@pytest.fixture
-def own_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A worker that ends as it begins leaves an empty folder: the thread that sends its first batch
-    makes it, and multiprocessing has removed such folders by then."""
-    with tempfile.TemporaryDirectory(prefix="gs-") as folder:
-        monkeypatch.setattr(tempfile, "tempdir", folder)
-        yield
-
-
 @pytest.mark.system
 @pytest.mark.usefixtures("own_folder")
 @pytest.mark.parametrize("kind", SAMPLERS)
@@ -397,25 +321,15 @@ def test_a_job_without_an_intact_checkpoint_does_not_begin_anew(in_job: InJob, j
 
 
 def test_a_full_disk_is_told_in_the_log_and_the_job_computes_on(
-    in_job: InJob, job: Path, capfd: pytest.CaptureFixture[str]
+    in_job: InJob, tmpfs: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A file system of a megabyte that is full."""
-    if os.getuid() != 0:
-        pytest.skip("only root can mount a file system")
     in_job()
-    here = job / "g1"
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", here]
-    if subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("nothing can be mounted here")
-    try:
-        place = gpushare.checkpoint(weights=[torch.zeros(1 << 20)], every=1e-9)
-        _, there = module.batches([1, 2, 3], 1)
-        assert [*there] == [1, 2, 3]
-        assert "iteration 2 cannot be saved, so the job computes on" in capfd.readouterr().err
-        assert place.iteration == 3
-        assert not [*here.glob("*it-*")]
-    finally:
-        subprocess.run(["umount", here], check=True)
+    place = gpushare.checkpoint(weights=[torch.zeros(1 << 20)], every=1e-9)
+    _, there = module.batches([1, 2, 3], 1)
+    assert [*there] == [1, 2, 3]
+    assert "iteration 2 cannot be saved, so the job computes on" in capfd.readouterr().err
+    assert place.iteration == 3
+    assert not [*tmpfs.glob("*it-*")]
 
 
 def test_a_job_that_keeps_other_things_by_now_is_told(in_job: InJob) -> None:

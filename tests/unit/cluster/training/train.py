@@ -1,7 +1,8 @@
 """A training whose result depends on all that a checkpoint has to keep.
 
-    python train.py OUT SECONDS [WORKERS]
+    python train.py OUT SECONDS [WORKERS [stateful]]
 
+`stateful`: with a loader of torchdata, which knows its place.
 It writes the digest of its weights and its losses to OUT, and the iterations that each generation
 has computed to the file `ran` of that generation. After iteration N it waits until it is asked to
 yield, where the job has a file `wait-N`.
@@ -16,6 +17,7 @@ import random
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy
 import torch
@@ -50,7 +52,15 @@ class Noisy(Dataset):  # type: ignore[type-arg]
         return self._data[index] + noise, self._classes[index]
 
 
-def main(out: str, seconds: float, workers: int = 0) -> None:
+def loader_of(kind: str) -> Any:
+    if kind == "plain":
+        return DataLoader
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    return StatefulDataLoader
+
+
+def main(out: str, seconds: float, workers: int = 0, kind: str = "plain") -> None:
     torch.set_num_threads(1)
     if GANG:
         dist.init_process_group("gloo")
@@ -65,7 +75,7 @@ def main(out: str, seconds: float, workers: int = 0) -> None:
     scaler = torch.amp.GradScaler("cpu", growth_interval=5)
     data = Noisy(is_noisy=workers == 0)
     order = None if GANG else torch.Generator().manual_seed(3)
-    loader = DataLoader(
+    loader = loader_of(kind)(
         data,
         8,
         shuffle=not GANG,
@@ -114,4 +124,4 @@ def note(iteration: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), *map(int, sys.argv[3:]))
+    main(sys.argv[1], float(sys.argv[2]), *map(int, sys.argv[3:4]), *sys.argv[4:])

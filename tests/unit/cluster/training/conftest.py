@@ -1,0 +1,69 @@
+"""This process as a rank of a job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.client.checkpoints import checkpoint as module
+from jupyter_gpushare.client.torch.checkpoints import agreement
+
+from ..work import opened
+from .resuming import InJob, environment
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    path = tmp_path / "a"
+    path.mkdir()
+    opened(path)
+    return path
+
+
+@pytest.fixture
+def in_job(job: Path, monkeypatch: pytest.MonkeyPatch) -> InJob:
+    """Let this process be a rank of a generation of the job."""
+
+    def in_job(number: int = 1, resume: str = "") -> Path:
+        for name, value in environment(job, number, resume).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(module, "_current", None)
+        monkeypatch.setattr(agreement, "AGREE_SECONDS", 0.0)  # after each iteration
+        return job
+
+    return in_job
+
+
+@pytest.fixture
+def tmpfs(job: Path) -> Iterator[Path]:
+    """The directory of a generation, in a file system of a megabyte."""
+    if os.getuid() != 0:
+        pytest.skip("only root can mount a file system")
+    here = job / "g1"
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", here]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("nothing can be mounted here")
+    yield here
+    subprocess.run(["umount", here], check=True)
+
+
+@pytest.fixture(autouse=True)
+def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(module, "_current", None)
+    yield
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@pytest.fixture
+def own_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A worker that ends as it begins leaves an empty folder: the thread that sends its first batch
+    makes it, and multiprocessing has removed such folders by then."""
+    with tempfile.TemporaryDirectory(prefix="gs-") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield

@@ -1,0 +1,246 @@
+"""A job whose model is sharded over ranks: each rank saves its shards, and the weights are the same
+bit by bit. Another number of ranks goes on with the same weights."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import jupyter_gpushare as gpushare
+from jupyter_gpushare.client.checkpoints import checkpoint as module
+from jupyter_gpushare.client.checkpoints import store
+from jupyter_gpushare.client.torch.checkpoints import sharded
+from jupyter_gpushare.cluster.launch import generation
+from jupyter_gpushare.errors import InvalidValue
+
+from ..site import Site
+from ..work import TRAINING, opened
+from .resuming import InJob, environment, go_on
+
+PROGRAM = "sharded_train.py"
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("kind", "stops"),
+    [
+        ("fully", (15,)),
+        *(pytest.param(n, (7, 27), marks=pytest.mark.thorough) for n in ("tensor", "hybrid")),
+    ],
+)
+def test_ranks_come_to_the_same_weights(trains: Site, kind: str, stops: tuple[int, ...]) -> None:
+    """Stopped in the middle of an epoch."""
+    plain = trains.trained("plain", PROGRAM, kind, gpus=4)
+    assert trains.trained("moved", PROGRAM, kind, gpus=4, stops=stops) == plain
+    assert len({*trains.computed("moved")}) == len(trains.computed("moved"))
+    (checkpoint,) = trains.directory("moved").glob(f"g*/it-{trains.computed('moved')[-1]:09d}")
+    names = {line.split("  ")[1] for line in (checkpoint / store.DIGESTS).read_text().splitlines()}
+    assert names == {module.STATES, "shards/0.pt", "shards/1.pt"}
+
+
+def run(job: Path, number: int, ranks: int, resume: str = "") -> list[int]:
+    """Run a generation of the job; return the exit statuses of its ranks."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    there = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(ranks)}
+    there |= {"GLOO_SOCKET_IFNAME": "lo", "JUPYTER_GPUSHARE_CLUSTER_ENGINE": "slurm"}
+    there |= environment(job, number, resume)
+    command = [sys.executable, str(TRAINING / PROGRAM), str(job / "out.json"), "0"]
+    processes = []
+    try:
+        for rank in range(ranks):
+            one = os.environ | there | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            log = open(job / f"log.{number}.{rank}", "w")  # noqa: SIM115
+            processes.append(subprocess.Popen(command, env=one, stderr=log))
+        return [each.wait(100) for each in processes]
+    finally:
+        for each in processes:
+            each.kill()
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_another_number_of_ranks_goes_on_with_the_same_weights(job: Path, ranks: int) -> None:
+    (job / "g1/yield.n0").touch()
+    assert run(job, 1, 2) == [store.YIELDED] * 2
+    newest = generation.newest(generation.close_generation(job, 1))
+    opened(job, 2, newest)
+    assert run(job, 2, ranks, newest) == [0] * ranks
+    saved = (job / "g1.closed/states").read_text().split()
+    assert (job / "g2/states").read_text().split()[0] == saved[-1]
+    assert f"saved by 2 ranks, and goes on with {ranks}" in (job / "log.2.0").read_text()
+
+
+# --- shards ---------------------------------------------------------------------------------------
+
+
+def layouts() -> dict[str, tuple[tuple[int, ...], Any]]:
+    """Shapes of meshes, and how tensors of seven rows and five columns are laid out there."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    return {
+        "alone": ((1,), [Shard(0)]),
+        "rows": ((2,), [Shard(0)]),
+        "many": ((9,), [Shard(0)]),  # some ranks have nothing
+        "columns": ((3,), [Shard(1)]),
+        "whole": ((2,), [Replicate()]),
+        "hybrid": ((2, 3), [Replicate(), Shard(0)]),
+        "both": ((2, 2), [Shard(0), Shard(1)]),
+        "twice": ((2, 2), [Shard(0), Shard(0)]),
+    }
+
+
+def as_ranks(layout: str) -> Iterator[tuple[int, int, Callable[[torch.Tensor], Any]]]:
+    """Be each rank in turn; yield which of how many, and what lays out a tensor. They do not hear
+    each other."""
+    from torch.distributed.tensor import distribute_tensor
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    shape, placements = layouts()[layout]
+    how: dict[str, Any] = {"placements": placements, "src_data_rank": None}
+    ranks = math.prod(shape)
+    for rank in range(ranks):
+        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
+        mesh = dist.init_device_mesh("cpu", shape)
+        try:
+            yield rank, ranks, partial(distribute_tensor, device_mesh=mesh, **how)
+        finally:
+            dist.destroy_process_group()
+
+
+class Holding(nn.Module):
+    """Its state is the tensor itself: a view of it may be laid out for the rank before this one,
+    since PyTorch keeps what an operation makes of a mesh."""
+
+    def __init__(self, tensor: Any) -> None:
+        super().__init__()
+        self.tensor = tensor
+
+    def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
+        return {"tensor": self.tensor}
+
+
+@pytest.mark.parametrize("after", [*layouts()])
+@pytest.mark.parametrize("before", [*layouts()])
+def test_shards_are_read_into_any_other_layout(tmp_path: Path, before: str, after: str) -> None:
+    whole = torch.arange(35.0).reshape(7, 5)
+    for rank, ranks, laid_out in as_ranks(before):
+        split = sharded.Split({"model": Holding(laid_out(whole))}, ranks)
+        sharded.write(split, tmp_path / sharded.name_of(rank))
+    for rank, ranks, laid_out in as_ranks(after):
+        model = Holding(laid_out(torch.zeros(7, 5)))
+        sharded.Shards(tmp_path, rank, ranks).loaded({"model": model})
+        assert torch.equal(model.tensor.to_local(), laid_out(whole).to_local())
+
+
+def test_a_checkpoint_that_lacks_a_shard_is_refused(tmp_path: Path) -> None:
+    whole = torch.arange(35.0).reshape(7, 5)
+    for rank, ranks, laid_out in as_ranks("rows"):
+        split = sharded.Split({"model": Holding(laid_out(whole))}, ranks)
+        sharded.write(split, tmp_path / sharded.name_of(rank))
+    (tmp_path / sharded.name_of(1)).unlink()
+    with pytest.raises(InvalidValue, match=r"the checkpoint has not all of `model.tensor`"):
+        sharded.Shards(tmp_path, 0, 1).loaded({"model": Holding(torch.zeros(7, 5))})
+
+
+def test_a_tensor_that_some_ranks_have_is_refused() -> None:
+    for _, ranks, laid_out in as_ranks("rows"):
+        with pytest.raises(InvalidValue, match="holds tensors that are sharded over all ranks"):
+            sharded.Split({"model": Holding(laid_out(torch.zeros(7, 5)))}, 2 * ranks)
+
+
+# --- a rank alone ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Any]:
+    """A mesh of this process alone."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/world", rank=0, world_size=1)
+    yield dist.init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+def model(mesh: Any, width: int = 3) -> Any:
+    from torch.distributed.fsdp import fully_shard
+
+    net = nn.Linear(width, width)
+    fully_shard(net, mesh=mesh)
+    return net
+
+
+def test_an_optimizer_has_its_states_again_in_the_same_order(in_job: InJob, world: Any) -> None:
+    """A new one has none, and so it is laid out like the model."""
+
+    def stepped(count: int) -> tuple[Any, list[Any]]:
+        net = model(world)
+        optimizer = torch.optim.Adam(net.parameters())
+        place = gpushare.checkpoint(optimizer=optimizer, model=net)
+        for _ in range(count):
+            net(torch.ones(3)).sum().backward()
+            optimizer.step()
+        states = [each for state in optimizer.state.values() for each in state.values()]
+        return place, [getattr(x, "full_tensor", lambda x=x: x)() for x in (*states, net.weight)]
+
+    in_job()
+    place, saved = stepped(2)
+    place.commit()
+    go_on(in_job)
+    _, there = stepped(0)
+    assert len(there) == 7
+    assert all(map(torch.equal, saved, there))
+
+
+def test_a_model_that_was_sharded_goes_on_whole(in_job: InJob, world: Any) -> None:
+    in_job()
+    gpushare.checkpoint(model=(net := model(world))).commit()
+    saved = net.weight.full_tensor().clone()
+    go_on(in_job)
+    gpushare.checkpoint(model=(whole := nn.Linear(3, 3)))
+    assert torch.equal(whole.weight, saved)
+
+
+def test_a_model_of_another_shape_is_refused(in_job: InJob, world: Any) -> None:
+    in_job()
+    gpushare.checkpoint(model=model(world)).commit()
+    go_on(in_job)
+    with pytest.raises(InvalidValue, match=r"`model.weight` was saved with the shape \[3, 3\]"):
+        gpushare.checkpoint(model=model(world, width=4))
+
+
+def test_what_a_checkpoint_cannot_hold_is_refused(in_job: InJob, world: Any) -> None:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    in_job()
+    with pytest.raises(InvalidValue, match=r"`a` cannot be kept: .*a FullyShardedDataParallel"):
+        gpushare.checkpoint(
+            a=FullyShardedDataParallel(nn.Linear(3, 3), device_id=torch.device("cpu"))
+        )
+    with pytest.raises(InvalidValue, match=r"`a.0` cannot be kept: .* like some of a model"):
+        gpushare.checkpoint(a=[model(world).weight])
+
+
+def test_a_full_disk_leaves_the_older_checkpoint(
+    in_job: InJob, world: Any, tmpfs: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No part of the one that was not saved is left."""
+    in_job()
+    small, large = model(world), model(world, width=600)
+    place = gpushare.checkpoint(small=small, more=(more := {}))
+    place.commit()
+    more["large"] = large.state_dict()
+    _, there = module.batches([1], 1)
+    assert [*there] == [1]
+    assert "iteration 1 cannot be saved, so the job computes on" in capfd.readouterr().err
+    assert [path.name for path in tmpfs.glob("*it-*")] == ["it-000000000"]
