@@ -1,5 +1,5 @@
-"""Take the pictures of JupyterLab: that of the README, where the three examples share a device, and
-that of jobs on a cluster.
+"""Take the pictures of JupyterLab: that of the README, where the three examples share a device,
+that of jobs on a cluster, and those of a class of twelve, in the panel and by `top`.
 
 `.venv/bin/python docs/pictures/take.py` needs Chromium. The picture of the demo is drawn by
 `.venv/bin/python examples/demo.py --picture docs/pictures/demo.svg`.
@@ -10,23 +10,27 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 from playwright.async_api import Page, async_playwright
+from rich.console import Console
 
 from jupyter_gpushare.jobs.job import Job, submit
-from jupyter_gpushare.settings import load
+from jupyter_gpushare.settings import Settings, load
+from jupyter_gpushare.tools.screen import Screen
+from jupyter_gpushare.wire.client import Client
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent / "examples"))
 
 from demo import HERE as EXAMPLES  # noqa: E402
-from demo import NAMES, Phase  # noqa: E402
+from demo import NAMES, Phase, without_fonts  # noqa: E402
 from server import Server  # noqa: E402
 
 PANEL = "jupyter-gpushare"
@@ -41,6 +45,28 @@ gpushare.checkpoint(model=torch.nn.Linear(4, 4))
 for _ in gpushare.iterations(range(2_000)):
     time.sleep(0.05)
 """
+CLASS = 12
+STUDENT = """
+import sys
+import torch
+import jupyter_gpushare as gpushare
+number = int(sys.argv[1])
+with gpushare.session(name=f"student_{number:02}.ipynb"):
+    wide = 256 * (1 + number % 4)
+    layers = torch.nn.Linear(256, wide), torch.nn.ReLU(), torch.nn.Linear(wide, 1)
+    model = torch.nn.Sequential(*layers)
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in gpushare.iterations(range(100_000)):
+        optimizer.zero_grad()
+        model(torch.ones(2048, 256)).square().mean().backward()
+        optimizer.step()
+"""
+NARROW = "() => jupyterapp.shell._hsplitPanel.setRelativeSizes([0, 1, 0])"
+THEME = """async theme => {
+  await jupyterapp.commands.execute('apputils:change-theme', { theme: `JupyterLab ${theme}` });
+  while (document.body.dataset.jpThemeName !== `JupyterLab ${theme}`)
+    await new Promise(requestAnimationFrame);
+}"""
 
 
 async def open_lab(page: Page, server: Server) -> None:
@@ -82,6 +108,33 @@ async def take_jobs(server: Server) -> None:
         job.cancel()
 
 
+async def take_class(server: Server) -> None:
+    settings = load(server.environment())
+    with ExitStack() as students:
+        for number in range(CLASS):
+            command = [sys.executable, "-c", STUDENT, str(number)]
+            student = subprocess.Popen(command, env=server.environment(), cwd=server.home)
+            students.callback(student.wait)
+            students.callback(student.terminate)
+        async with lab(server) as page:
+            await page.locator("tbody.jp-GpuShare-notebook").nth(CLASS - 1).wait_for()
+            await asyncio.sleep(60)  # timelines show the last minute
+            draw_top(settings)
+            for theme in ("Light", "Dark"):
+                await page.evaluate(THEME, theme)
+                await page.screenshot(path=HERE / f"class-{theme.lower()}.png")
+            await page.evaluate(NARROW)
+            await page.locator(f"#{PANEL}-panel").screenshot(path=HERE / "class-narrow.png")
+
+
+def draw_top(settings: Settings) -> None:
+    console = Console(record=True, width=80, height=24)
+    with Client.connect(settings, "jupyter gpushare", start=False) as client:
+        console.print(Screen("", client.look()), end="")
+    title = "jupyter gpushare top"
+    (HERE / "top.svg").write_text(without_fonts(console.export_svg(title=title)))
+
+
 def has_computed(job: Job) -> None:
     """Wait until it has done ITERATIONS iterations."""
     while (job.look().iteration or 0) < ITERATIONS:
@@ -102,9 +155,11 @@ async def lab(server: Server) -> AsyncIterator[Page]:
         await browser.close()
 
 
-def without_news(folder: Path) -> None:
-    """JupyterLab asks about news in the corner where the panel is."""
-    folder.mkdir(parents=True)
+def configure(config: Path) -> None:
+    """JupyterLab asks about news in the corner where the panel is. Its commands are called here."""
+    (folder := config / "labconfig").mkdir(parents=True)
+    exposed = {"LabApp": {"expose_app_in_browser": True}}
+    (config / "jupyter_lab_config.json").write_text(json.dumps(exposed))
     disabled = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
     (folder / "page_config.json").write_text(json.dumps(disabled))
 
@@ -113,7 +168,7 @@ def without_news(folder: Path) -> None:
 def serving() -> Iterator[Server]:
     with tempfile.TemporaryDirectory(prefix="gpushare-") as home:
         shutil.copytree(EXAMPLES, Path(home) / "notebooks", ignore=shutil.ignore_patterns("*.py"))
-        without_news(Path(home) / "config" / "labconfig")
+        configure(Path(home) / "config")
         cluster = {"CLUSTER_DIRECTORY": f"{home}/jobs", "CLUSTER_NODES": NODES}
         named = {f"JUPYTER_GPUSHARE_{name}": text for name, text in cluster.items()}
         server = Server(Path(home), **named)
@@ -124,7 +179,7 @@ def serving() -> Iterator[Server]:
 
 
 def main() -> None:
-    for picture in (take, take_jobs):
+    for picture in (take, take_jobs, take_class):
         with serving() as server:
             asyncio.run(picture(server))
 
