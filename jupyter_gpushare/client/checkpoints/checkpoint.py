@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -244,48 +245,55 @@ class Checkpoint:
         self._agreement.saved()
         return is_saved
 
-    def _steps(self, ranks: list[dict[str, Any]]) -> Iterator[Callable[[Store], object]]:
-        """Yield what has to be done in turn, by each rank or by the first alone."""
+    def _steps(self, ranks: list[dict[str, Any]]) -> Iterator[Callable[[], None]]:
+        """Yield what this rank has to do, while the others do theirs: most is the first one's."""
         from ..torch.checkpoints import sharded, states
 
-        is_first, iteration = self._gang.leads, self._place.iteration
+        assert self._store is not None
+        leads, part = self._gang.leads, self._store.part(self._place.iteration)
         saved: dict[str, Any] = {"ranks": ranks, "is_sharded": self._is_sharded}
         if self._is_sharded:
             split = sharded.Split(self._kept, self._gang.size)
-            name = sharded.name_of(self._gang.rank)
-            yield lambda store: is_first and store.open_part(iteration)
-            yield lambda store: sharded.write(split, store.part(iteration) / name)
-        elif is_first:
+            yield partial(self._store.open_part, self._place.iteration) if leads else _nothing
+            yield partial(sharded.write, split, part / sharded.name_of(self._gang.rank))
+        elif leads:
             saved["kept"] = {name: states.state_of(thing) for name, thing in self._kept.items()}
-        yield lambda store: is_first and self._commit(store, saved)
+        yield partial(self._commit, saved) if leads else _nothing
 
-    def _all_do(self, step: Callable[[Store], object]) -> bool:
+    def _all_do(self, step: Callable[[], None]) -> bool:
         """Return whether all ranks have done it; if not, nothing of it is left."""
         assert self._store is not None
-        has_failed = not self._does(step, self._store)
+        has_failed = not self._does(step)
         are_done = self._gang.most([has_failed])[0] == 0
         if not are_done and self._gang.leads:
             self._store.remove_part(self._place.iteration)
         return are_done
 
-    def _does(self, step: Callable[[Store], object], store: Store) -> bool:
+    def _does(self, step: Callable[[], None]) -> bool:
         try:
-            step(store)
+            step()
         except (OSError, RuntimeError) as error:  # PyTorch tells of a full disk by the second
             what = f"iteration {self._place.iteration} cannot be saved"
             say(f"{what}, so the job computes on: {error}")
             return False
         return True
 
-    def _commit(self, store: Store, saved: dict[str, Any]) -> None:
+    def _commit(self, saved: dict[str, Any]) -> None:
         from ..torch.checkpoints import sharded, states
+
+        assert self._store is not None
+        part = self._store.part(self._place.iteration)
 
         def save(folder: Path) -> None:
             states.write(saved, folder / STATES)
             if self._is_sharded:
-                os.rename(store.part(self._place.iteration), folder / sharded.FOLDER)
+                os.rename(part, folder / sharded.FOLDER)
 
-        store.commit(self._place.iteration, save)
+        self._store.commit(self._place.iteration, save)
+
+
+def _nothing() -> None:
+    """What a rank does while the first one does something."""
 
 
 def length_of(loader: Iterable[Any]) -> int | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +12,8 @@ import torch
 import torch.distributed as dist
 
 from ....errors import InvalidValue
+
+MOST_SECONDS = 1.0  # for which a rank waits for a thread of gloo
 
 
 class Gang:
@@ -27,6 +31,7 @@ class Gang:
                 " torch.distributed.init_process_group() before, or submit it with nodes=1"
             )
         self._group = dist.new_group(backend="gloo") if self.size > 1 else None
+        self._told = torch.empty(0)  # kept: older versions need Python only for the last reference
 
     @property
     def leads(self) -> bool:
@@ -36,8 +41,14 @@ class Gang:
         """Return the largest of all ranks, of each value. All ranks call this."""
         if self.size == 1:
             return list(values)
-        told = torch.tensor(values, dtype=torch.float64)
+        self._told = told = torch.tensor(values, dtype=torch.float64)
+        references = sys.getrefcount(told)
         dist.all_reduce(told, dist.ReduceOp.MAX, group=self._group)
+        # A thread of gloo gives the tensor up a little later. It needs Python for that, and aborts
+        # a process that has begun to end by then, as one does that has saved and leaves.
+        until = time.monotonic() + MOST_SECONDS
+        while sys.getrefcount(told) > references and time.monotonic() < until:
+            time.sleep(0.0005)
         return [float(value) for value in told]
 
     def gathered(self, mine: Any) -> list[Any]:

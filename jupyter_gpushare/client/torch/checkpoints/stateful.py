@@ -53,6 +53,6 @@ def _say_once(kind: str, reason: str) -> None:
 def rest_from(loader: Any, place: Any, then: Callable[[], None]) -> Iterator[Any]:
     """Return the batches that come after its place. `then` is called when the order is drawn."""
     loader.load_state_dict(place)
-    there = iter(loader)
+    there: Iterator[Any] = iter(loader)
     then()
     return there

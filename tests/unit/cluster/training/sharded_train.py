@@ -102,6 +102,7 @@ def main(out: str, seconds: float, kind: str = "fully") -> None:
         whole.register_buffer(name.replace(".", "_"), full(value))
     if RANK == 0:
         write(out, whole, losses)
+    time.sleep(0.2)  # threads of gloo need Python for the last tensors, and abort if it ends
     dist.destroy_process_group()
 
 
