@@ -122,6 +122,7 @@ async def take_class(server: Server) -> None:
             draw_top(settings)
             for theme in ("Light", "Dark"):
                 await page.evaluate(THEME, theme)
+                await page.locator("#jupyterlab-splash").wait_for(state="detached")
                 await page.screenshot(path=HERE / f"class-{theme.lower()}.png")
             await page.evaluate(NARROW)
             await page.locator(f"#{PANEL}-panel").screenshot(path=HERE / "class-narrow.png")

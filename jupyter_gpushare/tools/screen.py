@@ -168,6 +168,6 @@ def _row(cells: dict[str, str], fields: list[Field], style: str) -> Text:
 def _cut(said: str, width: int) -> Text:
     from rich.text import Text
 
-    text = Text(said)
+    text = Text(said if len(said) <= width else said.removesuffix(".ipynb"))
     text.truncate(width, overflow="ellipsis")
     return text

@@ -210,6 +210,8 @@ def test_a_full_screen_has_the_same_columns_in_each_state_and_counts_what_it_doe
     assert len(titles) == 1
     chosen = [*Screen("", snapshot_of(*queue), 99).texts(80, 24)][-2]
     assert chosen.plain == "24.ipynb: a.ipynb runs"
+    long = replace(IDLE, name="student_03.ipynb")
+    assert "student_03 " in [*Screen("", snapshot_of(long)).texts(80, 24)][2].plain
 
 
 def test_notebooks_that_take_turns_are_said_to_and_stand_still() -> None:

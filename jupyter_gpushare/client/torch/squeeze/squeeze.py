@@ -8,14 +8,13 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 
 from ....format import size
 from ....wire.messages import SqueezeOption, Squeezing
 from ..backwards import Backwards
-from ..demand.estimator import WINDOW
 from ..lanes.pager import lies_in_memory
 from ..storages import exports
 from .aside import unseen
@@ -24,7 +23,8 @@ from .distance import Distance
 from .files.tier import Tier
 from .gradients import Gradients
 from .hooks import Hooks
-from .prediction import TapeStep, options_of
+from .learned import RECORDS, Learned, Record
+from .prediction import TapeStep
 from .profile import Counter, NeedProfile
 
 if TYPE_CHECKING:
@@ -35,19 +35,8 @@ SPARE = 0.98  # of the target, for holes between blocks
 LEAST_BUDGET = 0.7  # of the target, however large the holes are
 MISSES = 4  # of the latest iterations, after which a size counts as one that cannot be held
 LATEST = 12  # iterations; a few may be of a kind that needs more than the others
-SHRUNK = 0.8  # of what the recorded iteration needed, below which one is recorded again
-RECORDS = 8  # iterations that are recorded at most, to find one of those that need most
 GROWTH = 1.01  # of the budget, after an iteration that has fit
 FUTILE = 0.9  # of what iterations need as they are: a floor above that, and moving brings nothing
-
-
-class Record(NamedTuple):
-    """An iteration that was left as it is, from which the options are learned."""
-
-    tape: list[TapeStep]
-    seconds: float
-    ephemeral: int  # bytes that it needed
-    saved: int  # bytes, by autograd
 
 
 class Squeeze:
@@ -80,27 +69,17 @@ class Squeeze:
         self._watches = False  # what PyTorch's own functions do
         self._lacks_room = False  # iterations need more than others leave
         self._has_failed = False
-        self._options: tuple[SqueezeOption, ...] = ()  # the old ones, until new ones are learned
-        self._is_learned = False
+        self.learned = Learned()  # how far iterations can be squeezed
         self._tape: list[TapeStep] | None = None  # of the iteration that has just ended
         self._seconds = 0.0  # that it took
-        self._best: Record | None = None  # from which the options are not learned yet
-        self._recorded = 0  # iterations since they were learned
-        self._learned = 0  # bytes, which the iterations needed when the options were learned
-        self._latest: list[
-            int
-        ] = []  # bytes, of at most WINDOW iterations that were left as they are
         self._began = 0.0
         self._trouble: str | None = None  # why the slower tier is of no use; None: not known yet
         # bytes of each of the latest iterations that has needed more than the target; 0: it has not
         self._misses: deque[int] = deque(maxlen=LATEST)
-        self._saved = 0  # bytes, by autograd in the recorded iteration
-        self._saves: deque[int] = deque(maxlen=WINDOW)  # the same, of the latest ones at the floor
         self._was_missed = False  # the size that the user wants, too often
         self._reached: deque[int] = deque(maxlen=LATEST)  # bytes, of iterations under this target
         self._distance = Distance()
         self._moved = 0  # bytes, when the last iteration under the target ended
-        self._least = 0  # bytes below which no iteration can be squeezed, as was seen
         self._is_partial = False  # a forward of the iteration that is recorded stays as it is
         _living.add(self)
 
@@ -115,17 +94,15 @@ class Squeeze:
     @property
     def floor(self) -> int:
         """The bytes below which iterations cannot be squeezed; 0: that is not known."""
-        if not self._is_learned:
-            return 0
-        least = self._options[-1].bytes if self._options else self._learned
-        return min(max(least, self._least), self._learned)
+        return self.learned.floor
 
     @property
     def is_futile(self) -> bool:
         """Whether nothing is moved for the size that the user wants, since iterations would need
         hardly less."""
-        is_missed = isinstance(self.wanted, int) and self.wanted < self._learned
-        return is_missed and self.floor > FUTILE * self._learned
+        whole = self.learned.whole
+        is_missed = isinstance(self.wanted, int) and self.wanted < whole
+        return is_missed and self.floor > FUTILE * whole
 
     def want(self, wanted: Wanted) -> None:
         """Set what the user wants, from the next iteration on."""
@@ -155,7 +132,7 @@ class Squeeze:
             self._reached.clear()
         if isinstance(self.wanted, int) and self.target > self.wanted:
             template = MOVES_NOTHING if self.is_futile else BELOW_FLOOR
-            figures = {"asked": self.wanted, "floor": self.floor, "whole": self._learned}
+            figures = {"asked": self.wanted, "floor": self.floor, "whole": self.learned.whole}
             sentence = template.format(**{name: size(count) for name, count in figures.items()})
             self._say(sentence, once=(template, self.wanted))
 
@@ -172,11 +149,9 @@ class Squeeze:
         return self._learns() and self.target == math.inf and not self._why_not()
 
     def _learns(self) -> bool:
-        is_due = self._lacks_room if self.wanted == "auto" else self._misses_size()
-        return is_due and not self._is_learned
-
-    def _misses_size(self) -> bool:
-        return self._was_missed and not self._has_failed
+        misses_size = self._was_missed and not self._has_failed
+        is_due = self._lacks_room if self.wanted == "auto" else misses_size
+        return is_due and not self.learned.is_known
 
     def _squeezes(self) -> bool:
         """Whether iterations are held at the target."""
@@ -191,12 +166,7 @@ class Squeeze:
 
     def _note_need(self) -> None:
         self.is_needed = self._learns() or self._squeezes()
-        if not self.is_active:
-            self._release()
-
-    def _release(self) -> None:
-        """Leave PyTorch as it was, unless there is something to do."""
-        if not self.is_needed:
+        if not self.is_active and not self.is_needed:
             self.retire()
 
     def _watch(self) -> None:
@@ -236,7 +206,8 @@ class Squeeze:
             self._tape, self.profile.tape = self.profile.tape, None
             self._seconds = time.monotonic() - self._began
             self.is_active = self.is_held = False
-            self._release()
+            if not self.is_needed:
+                self.retire()
 
     def abandon(self) -> None:
         """The open iteration ends without a boundary: its record would tell too little."""
@@ -251,65 +222,40 @@ class Squeeze:
 
     def learn(self, ephemeral: int, needed: int) -> None:
         """Learn the options if the iteration that has just ended was recorded. It needed
-        `ephemeral` bytes; where others needed far more, one of these is waited for, since a
-        notebook can be squeezed no further than the largest of its iterations. Under a size one is
-        waited for in which autograd has saved anything."""
+        `ephemeral` bytes, and others `needed` as many. Under a size one is waited for in which
+        autograd has saved anything."""
         tape, self._tape = self._tape, None
         if tape is None or not (tape or self.wanted == "auto"):
             return
-        if self._best is None or ephemeral > self._best.ephemeral:
-            saved = sum(self.profile.kinds.open.sizes)
-            self._best = Record(tape, self._seconds, ephemeral, saved)
-        self._recorded += 1
-        tells_all = self._best.ephemeral >= SHRUNK * needed and not self._is_partial
-        if tells_all or self._recorded == RECORDS:
-            self._learn_from(self._best, needed)
-
-    def _learn_from(self, record: Record, needed: int) -> None:
         before = self.target
-        self._options = _options_of(record, needed, self.tier.pace)
-        self._is_learned = self.has_news = True
-        is_like_others = record.ephemeral >= SHRUNK * needed
-        self._learned, self._latest = record.ephemeral if is_like_others else needed, []
-        self._saved, self._best, self._recorded = record.saved, None, 0
-        self._saves.clear()
-        self._aim_anew(before)
-        self._note_need()
+        record = Record(tape, self._seconds, ephemeral, self._saved())
+        if self.learned.add(record, needed, self._is_partial, self.tier.pace):
+            self.has_news = True
+            self._aim_anew(before)
+            self._note_need()
+
+    def _saved(self) -> int:
+        """Return the bytes that autograd has saved in the last iteration."""
+        return sum(self.profile.kinds.open.sizes)
 
     def is_outdated(self, ephemeral: int) -> bool:
-        """Take into account how many bytes an iteration has needed that was left as it is. Return
-        whether that is far more than when the options were learned, or all the latest ones have
-        needed far less."""
-        if not self._is_learned:
-            return False
-        if SHRUNK * ephemeral > self._learned:
-            return True
-        self._latest.append(ephemeral)
-        if len(self._latest) < WINDOW:
-            return False
-        most, self._latest = max(self._latest), []
-        return most < SHRUNK * self._learned
+        """Note what an iteration has needed that was left as it is. Return whether the options are
+        to be learned again."""
+        return self.learned.is_outdated(ephemeral)
 
     def forget_options(self) -> None:
         """Learn again how far iterations can be squeezed, as soon as that is needed: they have
         changed."""
         before = self.target
-        self._is_learned, self._least = False, 0
-        if self._options and not self._lacks_room:
-            self._options, self.has_news = (), True
+        if self.learned.forget(keeps_options=self._lacks_room):
+            self.has_news = True
         self._aim_anew(before)
         self._note_need()
 
     def options(self, ephemeral: int) -> tuple[SqueezeOption, ...]:
         """Return how far iterations can be squeezed that need `ephemeral` bytes as they are."""
-        if self.wanted != "auto" or not self._options or self._has_failed:
-            return ()
-        options = [SqueezeOption(ephemeral, 1.0)]
-        for option in self._options:
-            size = max(option.bytes, self._least)
-            if size < options[-1].bytes:
-                options.append(SqueezeOption(size, option.slowdown))
-        return tuple(options) if len(options) > 1 else ()
+        may = self.wanted == "auto" and not self._has_failed
+        return self.learned.options_from(ephemeral) if may else ()
 
     def note(self, ephemeral: int, was_recorded: bool) -> bool:
         """Note how many bytes the last iteration has needed, holes included. Return whether the
@@ -320,16 +266,11 @@ class Squeeze:
             return False
         before, self._moved = self._moved, self._moved_so_far()
         self._distance.note(ephemeral, has_moved=self._moved != before)
-        if self.target != self.wanted != "auto" and self._have_shrunk():
+        is_at_floor = self.target != self.wanted != "auto"
+        if is_at_floor and self.learned.have_shrunk(self._saved()):
             self.forget_options()  # the floor is that of larger ones
         self._note_need()
         return self._squeezes() and not self._why_not()
-
-    def _have_shrunk(self) -> bool:
-        """Note what autograd has saved in the last iteration. Return whether it was far less in all
-        the latest ones than in the recorded one."""
-        self._saves.append(sum(self.profile.kinds.open.sizes))
-        return len(self._saves) == WINDOW and max(self._saves) < SHRUNK * self._saved
 
     def adapt(self, ephemeral: int) -> bool:
         """Take into account how many bytes the last iteration has needed, which was held at the
@@ -337,7 +278,7 @@ class Squeeze:
         wants is missed only by iterations of which something can move; then one is recorded."""
         target = self.target
         excess = ephemeral - target
-        counts = self.wanted == "auto" or bool(self.profile.kinds.open.sizes)
+        counts = self.wanted == "auto" or self._saved() > 0
         self._misses.append(ephemeral if excess > 0 and counts else 0)
         if excess <= 0:
             self._budget = min(GROWTH * self._budget, SPARE * target)
@@ -347,11 +288,11 @@ class Squeeze:
             return False
         missed = max(self._misses)
         self._misses.clear()
-        if self.wanted != "auto" and not self._is_learned:
+        if self.wanted != "auto" and not self.learned.is_known:
             self._was_missed = True
             self._note_need()
             return False
-        self._least = missed
+        self.learned.least = missed
         self._aim_anew(target)
         self._note_need()
         return True
@@ -388,8 +329,8 @@ class Squeeze:
         squeezed, where that is being learned."""
         if not self._learns() or self.why_not:
             return ""
-        if self._recorded:
-            return RECORDED.format(self._recorded, RECORDS)
+        if recorded := self.learned.recorded:
+            return RECORDED.format(recorded, RECORDS)
         return AHEAD if self.wanted == "auto" else MISSED
 
     @property
@@ -401,41 +342,21 @@ class Squeeze:
             asked_bytes=self.wanted if isinstance(self.wanted, int) else None,
             reached_bytes=max(tuple(self._reached), default=None),
             floor_bytes=self.floor or None,
-            whole_bytes=self._learned if self._is_learned else None,
-            slowdown=self._slowdown(),
+            whole_bytes=self.learned.whole if self.learned.is_known else None,
+            slowdown=self.learned.slowdown(self.target) if self._squeezes() else 1.0,
             written_bytes=self.tier.written,
         )
-
-    def _slowdown(self) -> float | None:
-        """Return the one that was foretold for the target; None if it is not known."""
-        if not self._squeezes():
-            return 1.0
-        if not self._is_learned:
-            return None
-        if self.target >= self._learned:
-            return 1.0
-        held = (option.slowdown for option in self._options if option.bytes <= self.target)
-        return next(held, None)
 
     @property
     def how(self) -> str:
         """One sentence for people about what is known, and what has been moved so far."""
-        return "; ".join(filter(None, (self.progress or self._floor(), self._what_moved())))
-
-    def _floor(self) -> str:
-        if self.wanted != "auto":
-            return ""
-        if not self._options:
-            return "" if self._is_learned else UNKNOWN
-        least = self._options[-1]
-        bytes = size(max(least.bytes, self._least))
-        return f"they can be squeezed to {bytes}, about {least.slowdown - 1:.0%} slower"
-
-    def _what_moved(self) -> str:
-        if not (moved := self._moved_so_far()):
-            return "nothing has had to leave memory so far"
+        known = self.learned.sentence if self.wanted == "auto" else ""
         written, dropped = size(self.tier.written), size(self.cache.dropped)
-        return f"{size(moved)} have left memory so far: {written} written, {dropped} recomputed"
+        moved = "nothing has had to leave memory so far"
+        if count := self._moved_so_far():
+            ways = f"{written} written, {dropped} recomputed"
+            moved = f"{size(count)} have left memory so far: {ways}"
+        return "; ".join(filter(None, (self.progress or known, moved)))
 
     def _moved_so_far(self) -> int:
         return self.tier.written + self.cache.dropped
@@ -475,17 +396,6 @@ class Squeeze:
             self.want("off")
 
 
-def _options_of(record: Record, needed: int, pace: float) -> tuple[SqueezeOption, ...]:
-    """Return the squeeze options, scaled by `needed` over the recorded bytes if an iteration
-    needs much more than the recorded one."""
-    options = options_of(record.tape, record.seconds, pace)
-    if record.ephemeral >= SHRUNK * needed:
-        return options
-    more = needed / record.ephemeral
-    return tuple(SqueezeOption(int(more * one.bytes), one.slowdown) for one in options)
-
-
-UNKNOWN = "how far iterations can be squeezed is learned once they do not fit"
 AHEAD = (
     "iterations need more memory than there is: how far they can be squeezed is learned in one of"
     " the next"

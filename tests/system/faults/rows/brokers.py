@@ -24,7 +24,7 @@ from ....polling import comes
 from ....unit.session.test_upgrade import BROKER, NEWER
 from ..matrix import OF_A_BROKER, row, rows
 from ..scene import Scene, trainer
-from .kernels import HOLDER, ITERATING, WAITER, holder, paged, pages_in, pages_out
+from .kernels import AWAIT, HOLDER, ITERATING, WAITER, holder, paged, pages_in, pages_out
 
 STRIKES = 5
 
@@ -222,7 +222,7 @@ def killed_while_taking_over(scene: Scene) -> float:
 @row("a broker of a newer protocol comes, and one of ours comes back", OF_A_BROKER, is_quick=False)
 def newer_protocol(scene: Scene) -> float:
     """The holder computes at that time; a waiting session is told."""
-    has_turn = scene.party(HOLDER.replace("sys.stdin.readline()", ITERATE))
+    has_turn = scene.party(HOLDER.replace(AWAIT, ITERATE))
     has_turn.hear_until("holds")
     follow(scene, NEWER + BROKER)
     has_turn.say()

@@ -76,7 +76,7 @@ def are_well_and_leave(*notebooks: Notebook) -> None:
 def killed_on_gpu(scene: Scene, trainings: Trainings) -> float:
     ada, bob = both(trainings)
     ada.runs("session.enter()")
-    bob.begin("iterate(1); session.leave()")
+    bob.say("iterate(1); session.leave()")
     scene.await_state("bob", "waiting")
     since = time.monotonic()
     ada.kill()
@@ -89,8 +89,8 @@ def killed_on_gpu(scene: Scene, trainings: Trainings) -> float:
 @row("the broker is killed while two train on a GPU", OF_A_BROKER, is_quick=False)
 def killed_broker_of_gpu(scene: Scene, trainings: Trainings) -> float:
     ada, bob = both(trainings)
-    ada.begin("iterate(100); session.leave()")
-    bob.begin("iterate(100); session.leave()")
+    ada.say("iterate(100); session.leave()")
+    bob.say("iterate(100); session.leave()")
     since, turn = kill(scene.broker_pid), scene.take_turn_aside()
     ada.end()
     bob.end()
@@ -122,7 +122,7 @@ def unmanaged_process(scene: Scene, trainings: Trainings, gpu: FakeGpus) -> floa
     scene.had_turn()
     train_together(ada, bob)
     carl = trainings("carl")
-    carl.begin("iterate(1); session.leave(); iterate(1); session.leave()")  # its demand is known
+    carl.say("iterate(1); session.leave(); iterate(1); session.leave()")  # its demand is known
     scene.await_state("carl", "waiting")
     gpu.say(CARD)
     carl.end()

@@ -21,17 +21,18 @@ from ..scene import Party, Scene, trainer
 KILLS = 3  # at random moments of the phase
 WINDOW_SECONDS = 0.02  # length of the phase
 
+# A signal just before a read that blocks would be handled after it (CPython); so none does.
+AWAIT = """while not select.select([sys.stdin], [], [], 0.05)[0]:
+        pass"""
 # It has the turn, and keeps it until a byte comes.
-HOLDER = """
+HOLDER = f"""
 import select
 import jupyter_gpushare as gpushare
 with gpushare.session(name="victim", device="host") as session:
     session.enter(); session.boundary()
     session.enter()
     print("holds", flush=True)
-    # A signal just before a read that blocks would be handled after it (CPython); so none does.
-    while not select.select([sys.stdin], [], [], 0.05)[0]:
-        pass
+    {AWAIT}
     session.boundary()
 """
 ITERATING = """

@@ -13,6 +13,7 @@ import torch
 from jupyter_gpushare.client.session.memory import PageQuotas
 from jupyter_gpushare.client.torch.iterations.boundaries import Boundaries
 from jupyter_gpushare.client.torch.memory import TorchMemory
+from jupyter_gpushare.client.torch.squeeze.squeeze import BELOW_FLOOR, MOVES_NOTHING
 
 from ..conftest import Turns
 
@@ -35,6 +36,12 @@ class Squeezed:
     def moved(self) -> int:
         """The bytes that have left memory so far."""
         return self.squeeze.cache.dropped + self.squeeze.tier.written
+
+    @property
+    def told_of_trouble(self) -> list[str]:
+        """Return `told` without the sentences about the floor."""
+        floors = tuple(text.split("{")[0] for text in (BELOW_FLOOR, MOVES_NOTHING))
+        return [said for said in self.told if not said.startswith(floors)]
 
     @contextmanager
     def to(self, size: int, pace: float | None = None) -> Iterator[None]:

@@ -14,8 +14,8 @@ from jupyter_gpushare.client.torch.memory import TorchMemory
 from jupyter_gpushare.client.torch.squeeze.cache import TRIED
 from jupyter_gpushare.client.torch.squeeze.distance import FAR_AFTER
 from jupyter_gpushare.client.torch.squeeze.kinds import Kinds, SaveEvent
+from jupyter_gpushare.client.torch.squeeze.learned import RECORDS
 from jupyter_gpushare.client.torch.squeeze.prediction import TapeStep, foretell, options_of
-from jupyter_gpushare.client.torch.squeeze.squeeze import RECORDS
 
 from ....programs.networks import Of, Residual, cnn, images, mean_square, mlp, train, vectors
 from .conftest import Squeezed

@@ -266,7 +266,7 @@ def test_an_interrupt_at_any_moment_loses_nothing(squeezed: Squeezed) -> None:
             assert is_same(gradients(model), found)
             assert is_same(run(PROGRAMS["batch_norm_moves_its_statistics_once"]), stock)
     assert hits > 5
-    assert squeezed.told == []
+    assert squeezed.told_of_trouble == []
 
 
 @pytest.mark.system

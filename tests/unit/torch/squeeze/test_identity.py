@@ -76,7 +76,7 @@ def test_the_results_are_the_same_to_the_last_bit(
     with squeezed.to(*WAYS[way]):
         result = run(PROGRAMS[program])
     assert is_same(result, expected)
-    assert bool(squeezed.told) == (program in SAID)
+    assert bool(squeezed.told_of_trouble) == (program in SAID)
     assert way != "moved" or (squeezed.moved > 0) == (program not in NOTHING_LEAVES)
     assert_nothing_is_left()
 
