@@ -178,7 +178,7 @@ check-python: $(INSTALLED)
 	ruff check .
 	ruff format --check .
 	mypy
-	mypy examples benchmarks docs labextension/build.py
+	mypy examples benchmarks docs labextension/build.py deploy/wheels/matrix.py
 
 check-cpp: $(TOOLS)
 	clang-format --dry-run -Werror $(CXX_FILES)
