@@ -17,7 +17,7 @@ LABELS = {
 def size(count: int) -> str:
     """Return bytes in the unit that leaves one to four digits: ``1.4 GiB``. Halves go up.
 
-    csrc/core/model/units.cpp and labextension/src/state/format.ts have the same rule.
+    labextension/src/state/format.ts has the same rule.
     """
     amount, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):

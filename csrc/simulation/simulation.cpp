@@ -128,7 +128,7 @@ bool Simulation::opens(SimulatedJob& job) {
     job.devices.push_back(host_.devices().number_of(device));
   try {
     enact(host_.open(now(), job.job.id, devices, job.spec()));
-  } catch (const std::overflow_error&) {
+  } catch (const DemandTooLarge&) {
     job.outcome.refused = true;
     return false;
   }

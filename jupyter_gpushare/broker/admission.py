@@ -11,7 +11,7 @@ from . import validation
 from .access.permissions import Permission
 from .accounting.meter import Meter
 from .admin.enforcement import Enforcement
-from .demands import Demands
+from .demands import Demands, too_large
 from .peer import Peer
 from .sessions import SessionRecord
 from .snapshot import views
@@ -122,7 +122,7 @@ class Admission:
         except OverflowError as error:
             if not message.turn:
                 raise
-            refusal = DoesNotFit(str(error))
+            refusal = too_large(*error.args)
         demand = self._state.placement.whole_device(record.devices, message.demand)
         return self._register(record, replace(message, demand=demand), now), refusal
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .. import _core
 from ..errors import DoesNotFit, NoRoom, OverQuota
+from ..format import size
 from ..wire.messages import Demand, Done, Error, Keep, Notice, Report
 from . import validation
 from .admin import quotas
@@ -22,6 +23,18 @@ OUTGROWN = (
     "this notebook {refusal}, so it goes on only while it is alone on the device, and waits until"
     " it is: `del` what is not needed any more, and run `%gpushare tidy`"
 )
+
+
+def too_large(persistent: int, ephemeral: int, capacity: int, is_squeezed: bool) -> DoesNotFit:
+    """Return the refusal of a demand that the core's OverflowError tells, in bytes. The need and
+    the capacity are written exactly where they would read the same."""
+    needs = persistent + ephemeral
+    in_words = "{} bytes".format if size(needs) == size(capacity) else size
+    squeezed = ", squeezed as far as it can be" if is_squeezed else ""
+    return DoesNotFit(
+        f"needs {in_words(needs)} (model and data {size(persistent)}, working memory"
+        f" {size(ephemeral)}{squeezed}); the device has {in_words(capacity)}"
+    )
 
 
 class Demands:
@@ -46,7 +59,7 @@ class Demands:
                 now, record.id, message.iterations, demand, message.remaining_iterations
             )
         except OverflowError as error:
-            refusal = refusal or DoesNotFit(str(error))
+            refusal = refusal or too_large(*error.args)
             if record.has_fitted:
                 self._outgrew(record, message, now)
         else:

@@ -71,7 +71,7 @@ from .admin.rulebook_file import RulebookFile
 from .admin.rules import RuleEngine
 from .admission import Admission
 from .commands import Commands
-from .demands import Demands
+from .demands import Demands, too_large
 from .grants.grants import Grants
 from .grants.recovery import Recovery, RecoveryJournal
 from .grants.rooms import Rooms
@@ -361,5 +361,6 @@ def _refusal(error: Exception) -> tuple[str, str]:
         return error.code, str(error)
     if isinstance(error, KeyError):
         return UnknownSession.code, f"no session has the id {error}"
-    code = DoesNotFit.code if isinstance(error, OverflowError) else InvalidValue.code
-    return code, str(error)
+    if isinstance(error, OverflowError):
+        return DoesNotFit.code, str(too_large(*error.args))
+    return InvalidValue.code, str(error)

@@ -7,10 +7,9 @@ import re
 from pathlib import Path
 
 import msgspec
-import pytest
 from msgspec.structs import replace
 
-from jupyter_gpushare._core import Demand, Host, SessionSpec
+from jupyter_gpushare.broker.demands import too_large
 from jupyter_gpushare.client.notebook.waiting_line import sentence
 from jupyter_gpushare.format import LABELS, duration, size
 from jupyter_gpushare.reasons import Reason
@@ -49,12 +48,13 @@ SIZES = Path(__file__).parents[1] / "data" / "sizes.json"  # the panel's tests h
 def test_sizes_have_one_to_four_digits_in_sentences_and_refusals() -> None:
     for count, words in json.loads(SIZES.read_text()):
         assert size(count) == words
-        with pytest.raises(OverflowError) as refusal:
-            Host([("d", 1)]).open(0.0, "a", ["d"], SessionSpec("u", demand=Demand(count, 2)))
-        parts = f"(model and data {words}, working memory 2 B); the device has 1 B"
-        assert str(refusal.value).endswith(parts)
-    with pytest.raises(OverflowError, match=r"needs 1073741826 bytes .* has 1073741824 bytes"):
-        Host([("d", GIB)]).open(0.0, "a", ["d"], SessionSpec("u", demand=Demand(GIB, 2)))
+    assert str(too_large(GIB, 12, 1 << 20, True)) == (
+        "needs 1.0 GiB (model and data 1.0 GiB, working memory 12 B, squeezed as far as it can"
+        " be); the device has 1.0 MiB"
+    )
+    close = str(too_large(GIB, 2, GIB, False))
+    assert close.startswith("needs 1073741826 bytes (")
+    assert close.endswith("has 1073741824 bytes")
 
 
 def test_how_far_a_notebook_is_squeezed_is_a_column_where_one_is() -> None:

@@ -1,33 +1,11 @@
 #include "core/device/session_validation.h"
 
-#include <algorithm>
 #include <cmath>
-#include <limits>
-#include <stdexcept>
-#include <string>
 
 #include "core/device/squeeze.h"
-#include "core/model/units.h"
 #include "core/model/validation.h"
 
 namespace gpushare {
-namespace {
-
-constexpr Bytes kMostBytes = std::numeric_limits<Bytes>::max();
-
-std::string exact(Bytes bytes) { return std::to_string(bytes) + " bytes"; }
-
-// Uses the words of format.py. Gives two amounts exactly if they would read the same.
-std::string too_large(Bytes persistent, Bytes ephemeral, Bytes capacity, const char* squeezed) {
-  const Bytes needs = persistent + std::min(ephemeral, kMostBytes - persistent);
-  const bool are_close = bytes_in_words(needs) == bytes_in_words(capacity);
-  const auto in_words = are_close ? exact : bytes_in_words;
-  return "needs " + in_words(needs) + " (model and data " + bytes_in_words(persistent) +
-         ", working memory " + bytes_in_words(ephemeral) + squeezed + "); the device has " +
-         in_words(capacity);
-}
-
-}  // namespace
 
 void check_demand(const Demand& demand, const LaneAllocator& lanes) {
   require(demand.persistent >= 0 && demand.ephemeral >= 0,
@@ -35,8 +13,7 @@ void check_demand(const Demand& demand, const LaneAllocator& lanes) {
   check_options(demand);
   const Bytes floor = demand.options.empty() ? demand.ephemeral : floor_of(demand);
   if (lanes.fits_empty({demand.persistent, floor})) return;
-  const char* squeezed = floor < demand.ephemeral ? ", squeezed as far as it can be" : "";
-  throw std::overflow_error(too_large(demand.persistent, floor, lanes.capacity(), squeezed));
+  throw DemandTooLarge(demand.persistent, floor, lanes.capacity(), floor < demand.ephemeral);
 }
 
 void check_spec(const SessionSpec& spec, const LaneAllocator& lanes) {

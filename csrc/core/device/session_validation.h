@@ -6,7 +6,7 @@
 
 namespace gpushare {
 
-// Raises std::overflow_error for a demand that the empty device does not hold.
+// Raises DemandTooLarge for a demand that the empty device does not hold.
 void check_demand(const Demand& demand, const LaneAllocator& lanes);
 void check_spec(const SessionSpec& spec, const LaneAllocator& lanes);
 

@@ -195,8 +195,22 @@ struct DeviceSnapshot {
   std::vector<SessionState> sessions;
 };
 
-// A session that is not open. Bad values are std::invalid_argument, a demand that the device can
-// never hold is std::overflow_error; whatever is thrown, nothing has changed.
+// Bad values are std::invalid_argument; whatever is thrown, nothing has changed.
+
+// The empty device of `capacity` does not hold this demand, squeezed as far as it can be if it can.
+struct DemandTooLarge : std::overflow_error {
+  DemandTooLarge(Bytes persistent_bytes, Bytes ephemeral_bytes, Bytes capacity_bytes, bool squeezes)
+      : std::overflow_error("a demand is larger than the device"),
+        persistent(persistent_bytes),
+        ephemeral(ephemeral_bytes),
+        capacity(capacity_bytes),
+        is_squeezed(squeezes) {}
+
+  Bytes persistent, ephemeral, capacity;
+  bool is_squeezed;
+};
+
+// A session that is not open.
 struct UnknownSession : std::out_of_range {
   using std::out_of_range::out_of_range;
 };

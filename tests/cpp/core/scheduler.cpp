@@ -338,8 +338,8 @@ TEST_CASE("a call that raises has changed nothing") {
   spec.waiting = true;
   scheduler.open(1, "a", spec);
   spec.demand = {60, 60};
-  CHECK_THROWS_AS(scheduler.open(2, "a", spec), std::overflow_error);
-  CHECK_THROWS_AS(scheduler.report(2, "a", 5, {60, 60}, 7), std::overflow_error);
+  CHECK_THROWS_AS(scheduler.open(2, "a", spec), DemandTooLarge);
+  CHECK_THROWS_AS(scheduler.report(2, "a", 5, {60, 60}, 7), DemandTooLarge);
   CHECK_THROWS_AS(scheduler.change(2, "a", -1.0, 5, true), std::invalid_argument);
   CHECK_THROWS_AS(scheduler.close(2, "b"), UnknownSession);
   const SessionState state = scheduler.snapshot(2).sessions.at(0);
