@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -154,15 +155,15 @@ def _sgd(network: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
 
 
-class Training:
+class Training(ABC):
     """An iteration at a time; `networks` have its parameters."""
 
     networks: list[nn.Module]
     optimizers: list[torch.optim.Optimizer]
 
+    @abstractmethod
     def iterate(self) -> float:
         """Train one iteration, and return its loss."""
-        raise NotImplementedError
 
     def lasting(self) -> list[torch.Tensor]:
         """Return all that outlives an iteration, but for the gradients."""

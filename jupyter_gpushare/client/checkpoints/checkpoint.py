@@ -117,16 +117,16 @@ class Checkpoint:
     def _take(self, saved: Mapping[str, Any]) -> None:
         ranks = saved["ranks"]
         is_same = len(ranks) == self._gang.size or not saved.get("is_sharded")
-        self._resumed = resumed = self._gang.mine(ranks) if is_same else self._anew(ranks)
+        self._resumed = resumed = self._gang.mine(ranks) if is_same else self._from_others(ranks)
         self._place = DataPlace(*resumed["place"])
         self._has_resumed = True
 
-    def _anew(self, ranks: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return what a rank goes on with where there were more or fewer of them."""
+    def _from_others(self, ranks: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the state from which a rank resumes where more or fewer ranks have saved."""
         from ..torch.checkpoints import states
 
         say(
-            f"this job was saved by {len(ranks)} ranks, and goes on with {self._gang.size}: it has"
+            f"this job was saved by {len(ranks)} ranks, and resumes with {self._gang.size}: it has"
             " the same weights, but other random numbers and other batches"
         )
         random = states.random_state([])

@@ -15,6 +15,7 @@ import { IDeviceView, ILaneView, ITurnView } from '../state/snapshot';
 export const SHOWN_SECONDS = 60;
 const ROWS = 6;
 const LOWEST = 0.12; // of a row, for the least part of a turn
+const ENDING = 4; // characters of a name that stay where it is cut
 
 export function lanes(
   device: IDeviceView,
@@ -156,8 +157,20 @@ function memberRow(
     `member jp-mod-${kind}`,
     { key: notebook.id, title: whose(notebook, viewModel) },
     div('span', 'sign', { 'aria-hidden': 'true' }, shown),
-    div('span', 'name', {}, stem(viewModel.nameOf(notebook))),
+    cut(stem(viewModel.nameOf(notebook))),
     strip(turns, notebook.name, waitLine(notebook), viewModel)
+  );
+}
+
+/** A name that loses its middle where it is too long: many differ in their ends alone. */
+function cut(name: string): INode {
+  const letters = [...name];
+  return div(
+    'span',
+    'name',
+    {},
+    div('span', 'beginning', {}, letters.slice(0, -ENDING).join('')),
+    h('span', {}, letters.slice(-ENDING).join(''))
   );
 }
 
@@ -191,7 +204,7 @@ function goneRow(
         'member',
         { key: 'gone' },
         div('span', 'sign', { 'aria-hidden': 'true' }, '×'),
-        div('span', 'name', {}, name),
+        cut(name),
         strip(turns, name, '', viewModel)
       );
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -185,5 +186,6 @@ def cell_of_short_waits(notebook: Any, neighbour: Any, sessions: Sessions) -> An
         if (sessions()["train.ipynb"].waiting_seconds or 0) >= 0.2:
             has_begun = True
             neighbour.take_again()
+        time.sleep(0.01)
     neighbour.give()
     return notebook.finish()

@@ -64,7 +64,7 @@ class Gang:
         fewer of them."""
         if len(ranks) != self.size:
             raise InvalidValue(
-                f"this job was saved by {len(ranks)} ranks, and is to go on with {self.size}:"
+                f"this job was saved by {len(ranks)} ranks, and cannot resume with {self.size}:"
                 " the random numbers of each rank are kept"
             )
         return ranks[self.rank]

@@ -43,7 +43,7 @@ def load_all(kept: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
     """Raises InvalidValue where other things are kept than those that were saved."""
     if kept.keys() != saved.keys():
         raise InvalidValue(
-            f"this job has saved {_listed(saved)}, and is to go on with {_listed(kept)}:"
+            f"this job has saved {_listed(saved)}, and cannot resume with {_listed(kept)}:"
             " name the same in gpushare.checkpoint()"
         )
     for name, thing in kept.items():

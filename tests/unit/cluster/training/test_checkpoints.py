@@ -334,7 +334,7 @@ def test_a_full_disk_is_told_in_the_log_and_the_job_computes_on(
 
 def test_a_job_that_keeps_other_things_by_now_is_told(in_job: InJob) -> None:
     saved(in_job)
-    with pytest.raises(InvalidValue, match="has saved losses, and is to go on with model, optim"):
+    with pytest.raises(InvalidValue, match="has saved losses, and cannot resume with model, optim"):
         gpushare.checkpoint(model=[], optimizer=[])
 
 

@@ -80,7 +80,7 @@ def test_another_number_of_ranks_goes_on_with_the_same_weights(job: Path, ranks:
     assert run(job, 2, ranks, newest) == [0] * ranks
     saved = (job / "g1.closed/states").read_text().split()
     assert (job / "g2/states").read_text().split()[0] == saved[-1]
-    assert f"saved by 2 ranks, and goes on with {ranks}" in (job / "log.2.0").read_text()
+    assert f"saved by 2 ranks, and resumes with {ranks}" in (job / "log.2.0").read_text()
 
 
 # --- shards ---------------------------------------------------------------------------------------
