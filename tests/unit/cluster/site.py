@@ -23,6 +23,7 @@ from jupyter_gpushare.cluster.launch import generation
 from jupyter_gpushare.cluster.looks.verdicts import Bounds
 from jupyter_gpushare.cluster.service import ClusterService
 from jupyter_gpushare.errors import EngineUnavailable
+from jupyter_gpushare.settings import JobPolicy
 
 from ...polling import until
 from .work import TRAINING, generations, iterations, made
@@ -72,6 +73,7 @@ class Site:
         make_engine: Callable[[str], Engine] | None = None,  # of the name of a cluster
     ) -> None:
         self.path = path
+        self.policy: JobPolicy = "las"
         self.rules = GangRules(told=True, tick=0, thresholds=[1.0])
         self.bounds = QUICK
         self.answer_seconds = 60.0
@@ -83,7 +85,8 @@ class Site:
 
     def made(self) -> ClusterService:
         engine = EngineWithTimeout(self.engine, self.answer_seconds)
-        return ClusterService(self.journal, engine, time.time, rules=self.rules, bounds=self.bounds)
+        given: dict[str, Any] = {"policy": self.policy, "rules": self.rules, "bounds": self.bounds}
+        return ClusterService(self.journal, engine, time.time, **given)
 
     def restart(self, **bounds: float) -> None:
         """Restart as after a kill: only the journal, the directories and the processes are left."""

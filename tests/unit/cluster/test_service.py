@@ -24,6 +24,7 @@ from jupyter_gpushare.cluster.loop import ServiceLoop
 from jupyter_gpushare.cluster.service import ClusterService
 from jupyter_gpushare.cluster.views import cluster_view
 from jupyter_gpushare.errors import DoesNotFit, InvalidValue
+from jupyter_gpushare.settings import JobPolicy
 from jupyter_gpushare.wire.jobs import JobView
 
 from .launch.test_launcher import BEGETS, SLEEPS, lives, pids
@@ -123,6 +124,29 @@ def test_a_job_computes_for_longer_before_it_is_asked_where_restarts_have_cost_m
     site.finish(long=LONG)
     assert "ask" not in site.events("long")
     site.until_state(short="done")
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("policy", ["las", "gittins"])
+@pytest.mark.parametrize("site", ["n0=1"], indirect=True)
+def test_gittins_asks_a_job_to_yield_that_outlasts_all_that_have_finished(
+    site: Site, policy: JobPolicy
+) -> None:
+    site.policy, site.rules = policy, GangRules(told=True, tick=0, thresholds=[1000])
+    site.restart()
+    for id in ("a", "b"):
+        site.submit(id, 5, STEP)
+    site.until_state(a="done", b="done")
+    site.submit("long", LONG, STEP)
+    site.until(lambda: site.attained("long") > 0.5)
+    site.submit("short", 5, STEP)
+    if policy == "gittins":
+        site.until_state(short="done")
+    else:
+        site.service.step()
+    site.finish(long=LONG)
+    site.until_state(short="done")
+    assert ("ask" in site.events("long")) == (policy == "gittins")
 
 
 def test_a_job_that_does_not_resume_is_never_asked_to_yield(site: Site) -> None:
