@@ -89,7 +89,7 @@ cluster: $(INSTALLED) $(MODULES)  ## a Slurm of three nodes and a JupyterLab on 
 lab: $(INSTALLED)  ## open JupyterLab on the examples
 	$(BIN)/jupyter lab $(ROOT_MAY) examples
 
-test: $(INSTALLED) $(MODULES)  ## ten minutes: units, contracts, and one path through each whole system
+test: $(INSTALLED) $(MODULES)  ## four minutes: units, contracts, and one path through each whole system
 	$(MAKE) --jobs 2 test-frontend test-python
 
 test-system: $(INSTALLED) $(MODULES)  ## what else a change may break; ROOM=unit/broker: of these folders of tests alone
