@@ -294,8 +294,9 @@ class Host:
     A session on several devices is a gang: it has all of them to itself, or none, and is told once
     for all. A session on one device is scheduled as if that device were the only one. Each event
     has its time (seconds, never decreasing). Raises ValueError for a value out of range or an
-    unknown device, KeyError for an unknown session, OverflowError for a demand larger than the
-    device; a call that raises has changed nothing."""
+    unknown device, KeyError for an unknown session, and, for a demand larger than the device,
+    OverflowError(persistent, ephemeral, capacity, is_squeezed) with the bytes of the demand,
+    squeezed as far as it can be, and of the device. A call that raises has changed nothing."""
     def __contains__(self, arg0: str) -> bool: ...
     def __init__(
         self,

@@ -164,13 +164,13 @@ function memberRow(
 
 /** A name that loses its middle where it is too long: many differ in their ends alone. */
 function cut(name: string): INode {
-  const letters = [...name];
+  const characters = [...name];
   return div(
     'span',
     'name',
     {},
-    div('span', 'beginning', {}, letters.slice(0, -ENDING).join('')),
-    h('span', {}, letters.slice(-ENDING).join(''))
+    div('span', 'beginning', {}, characters.slice(0, -ENDING).join('')),
+    h('span', {}, characters.slice(-ENDING).join(''))
   );
 }
 
