@@ -393,10 +393,13 @@ class Session:
     def _is_before_gap(self) -> bool:
         """Whether another session could use the time until the next iteration. In a process group,
         other members may compute in it."""
-        if self._group.joins or self.devices > 1:
-            return False
         gaps = self._gaps
-        return gaps.are_long(self.memory.seconds_to_move) and gaps.are_wanted(time.monotonic())
+        return (
+            gaps.are_wanted(time.monotonic())  # first, since it is cheap and nearly always False
+            and not self._group.joins
+            and self.devices == 1
+            and gaps.are_long(self.memory.seconds_to_move)
+        )
 
     def _report_outside(self, now: float) -> None:
         if not self._usage.owes_report(now, self._turn.holding):
