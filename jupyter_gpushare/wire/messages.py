@@ -477,7 +477,8 @@ class Wait(Message, frozen=True):
     until the session has done the iterations that it has declared; None where that is not known.
     `why` are the parts of the `reason`, a sentence that is empty on its way from the broker, and
     `names` has those of the sessions in it, by id, as this client may see them. `others` are the
-    other sessions of the device that run or wait for a turn; 0: not known.
+    other sessions of the device that take turns, also one that loads its next batch between two of
+    them; 0: not known.
     """
 
     turn: int

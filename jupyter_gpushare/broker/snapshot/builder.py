@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from ... import _core
 from ..._version import __version__
 from ...reasons import causes
 from ...wire.messages import PROTOCOL
-from ...wire.snapshot import BrokerView, DeviceView, PolicyView, Snapshot
+from ...wire.snapshot import ACTIVE, BrokerView, DeviceView, PolicyView, Snapshot
 from ..admin.enforcement import Enforcement
 from ..state import BrokerState
 from . import views
 from .history import History
 from .names import Namer
+
+# After its last turn a session whose cell runs is taken to come back soon.
+# client/notebook/waiting_line.py and labextension/src/state/queue.ts have the same number.
+ROUND_SECONDS = 20.0
 
 
 class SnapshotBuilder:
@@ -31,6 +36,15 @@ class SnapshotBuilder:
         for device, history in self._histories.items():
             holders = self._state.grants.holders(device)
             history.follow(now, {one.id: (one.peer.user, lane) for one, lane in holders})
+
+    def takers(self, device: str, states: Iterable[_core.SessionState], now: float) -> int:
+        """Return how many sessions take turns: they run, wait for a turn, or do something else for
+        a moment between two turns, such as to load the next batch."""
+        recent = self._histories[device].sessions_since(now - ROUND_SECONDS)
+        return sum(
+            one.state in ACTIVE or (one.state == "idle" and one.busy and one.id in recent)
+            for one in states
+        )
 
     def build(self, now: float, namer: Namer) -> Snapshot:
         """Build a Snapshot with the names that `namer` returns, and with all causes."""

@@ -61,6 +61,13 @@ class History:
         turns = sorted([*self._over, *self._running.values()], key=lambda turn: turn.began)
         return [_turn_view(turn, now) for turn in turns]
 
+    def sessions_since(self, time: float) -> set[str]:
+        """Return the sessions that have had a turn since then."""
+        ended = {
+            turn.session for turn in self._over if turn.ended is not None and turn.ended > time
+        }
+        return ended | self._running.keys()
+
     def users(self, now: float) -> list[UserView]:
         """Return the users that had turns in the last hour, by name."""
         self._forget(now)

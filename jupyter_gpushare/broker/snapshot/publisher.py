@@ -77,7 +77,7 @@ class Publisher:
         """Tell the sessions that wait for a device why they wait, and for which session."""
         holders = {lane.id: lane.holder for lane in device_snapshot.lanes if lane.holder}
         first = next(iter(holders.values()), None)
-        others = sum(state.state in ACTIVE for state in device_snapshot.sessions) - 1
+        others = self._builder.takers(device, device_snapshot.sessions, now) - 1
         for state in device_snapshot.sessions:
             record = self._sessions[state.id]
             if record.device != device:  # a gang, which is told once, on its first device

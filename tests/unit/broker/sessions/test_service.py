@@ -265,6 +265,26 @@ def test_a_waiting_session_is_told_that_its_wait_is_cancelled_and_withdraws_by_i
     assert service.snapshot(1.3).devices[0].sessions[1].state == "idle"
 
 
+def test_a_notebook_that_loads_a_batch_between_two_turns_is_counted_among_those_that_take_turns(
+    service: Service,
+) -> None:
+    waiting, loads, ends = (Notebook(service, name, busy=True) for name in ("a", "b", "c"))
+    for at, notebook in enumerate((loads, ends, waiting), 1):
+        notebook.says(m.Request(1), at)
+        if notebook is not waiting:
+            notebook.says(m.Finish(1), at + 0.5)
+    holder = Notebook(service, "d", busy=True)
+    ends.says(m.Busy(False), 4.0)
+    waiting.says(m.Finish(1), 4.1)
+    holder.says(m.Request(1), 4.2)
+    waiting.says(m.Request(2), 4.3)
+    said = []
+    for now in (5.0, 5.6, 40.0):
+        service.tick(now)
+        said.append(waiting.last(m.Wait).others)
+    assert said == [2, 2, 1]
+
+
 @pytest.mark.parametrize("message", [m.Cancel("a"), m.Evict("a")])
 def test_a_notebook_in_its_turn_has_no_wait_to_cancel_and_is_not_asked_to_page_out(
     service: Service, message: ToBroker
