@@ -10,6 +10,7 @@ libraries of CUDA: some 5 GB for each row, which are removed after it.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,7 @@ PANEL = "#jupyter-gpushare-panel"
 SHOW = "() => window.jupyterapp.commands.execute('jupyter-gpushare:show-panel')"
 PAGES = {"lab": "lab/tree", "notebook": "notebooks"}
 TOKEN = "tok"
+KEPT = re.compile("LANG|TMPDIR|PIP_")  # variables of the environment: of pip, its index
 HEAD = """# Installations tried
 
 `deploy/wheels/matrix.py` makes these wheels and tries them, each in a new virtual environment:
@@ -65,7 +67,7 @@ class Environment:
     def __init__(self, folder: Path, interpreter: str) -> None:
         self.folder, self._bin = folder, folder / "venv" / "bin"
         subprocess.run([interpreter, "-m", "venv", folder / "venv"], check=True)
-        kept = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
+        kept = {name: os.environ[name] for name in os.environ if KEPT.match(name)}
         places = {"HOME": str(folder), "XDG_RUNTIME_DIR": str(folder)}
         self._variables = {**kept, **places, "PATH": f"{self._bin}:/usr/local/bin:/usr/bin:/bin"}
 
