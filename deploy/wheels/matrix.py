@@ -34,6 +34,7 @@ PANEL = "#jupyter-gpushare-panel"
 SHOW = "() => window.jupyterapp.commands.execute('jupyter-gpushare:show-panel')"
 PAGES = {"lab": "lab/tree", "notebook": "notebooks"}
 TOKEN = "tok"
+END_SECONDS = 10
 KEPT = re.compile("LANG|TMPDIR|PIP_")  # variables of the environment: of pip, its index
 HEAD = """# Installations tried
 
@@ -108,8 +109,18 @@ class Environment:
             assert any("is running at" in line for line in server.stderr)
             yield f"http://127.0.0.1:{port}/{PAGES[page]}/{FIRST_CELL}?token={TOKEN}"
         finally:
-            server.terminate()
-            server.communicate()
+            end(server)
+
+
+def end(server: subprocess.Popen[str]) -> None:
+    """End it, also where a thread of anyio keeps Python from its exit: one that served a page that
+    has just gone may do so, in a server without extensions too."""
+    server.terminate()
+    try:
+        server.communicate(timeout=END_SECONDS)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.communicate()
 
 
 def shows_panel(address: str) -> None:
@@ -166,7 +177,7 @@ def outcome(one: Combination, interpreter: str) -> tuple[str, ...]:
         try:
             return tried(one, interpreter, Path(folder))
         except subprocess.CalledProcessError as error:
-            print(error.output)
+            print(error.output, flush=True)
             return (one.python, one.torch, one.front_end, "", f"fails: {error.cmd[0].name}")
         except Exception as error:
             return (one.python, one.torch, one.front_end, "", f"fails: {error}")

@@ -120,6 +120,8 @@ class Checkpoint:
         self._resumed = resumed = self._gang.mine(ranks) if is_same else self._from_others(ranks)
         self._place = DataPlace(*resumed["place"])
         self._has_resumed = True
+        if self._gang.leads:
+            say(f"resumes after iteration {self.iteration}")
 
     def _from_others(self, ranks: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the state from which a rank resumes where more or fewer ranks have saved."""

@@ -347,7 +347,9 @@ def test_a_job_with_a_damaged_checkpoint_says_so_and_goes_on_from_the_one_before
     assert (place.resumed, place.iteration, losses) == (True, 2, [0.5, 0.25])
     left, there = module.batches([0.5, 0.25, 0.125], 2)
     assert (left, [*there]) == (4, [0.125, 0.5, 0.25, 0.125])
-    assert "it-000000003 is damaged; the checkpoint before it" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "it-000000003 is damaged; the checkpoint before it" in said
+    assert said.endswith("gpushare: resumes after iteration 2\n")
 
 
 def test_a_checkpoint_runs_nothing_that_is_in_it(in_job: InJob, job: Path) -> None:
