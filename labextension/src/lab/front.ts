@@ -15,6 +15,7 @@ import { Sharing } from './sharing';
 
 const RUN_CELL = 'notebook:run-cell';
 const FRONT_MS = 5000; // time for a notebook to come to the front
+const FREE_MS = 1000; // time for its kernel to become idle
 
 /** An open notebook. */
 interface IOpened {
@@ -154,6 +155,7 @@ export class FrontNotebook {
     const { panel } = cells;
     this._app.shell.activateById(panel.id);
     await this._comesToFront(panel);
+    await this._getsFree(opened);
     // a second press, or another page, may have come first
     if (!this._canRunAgain(opened)) {
       throw new Error(`${panel.title.label} runs or waits already.`);
@@ -167,6 +169,20 @@ export class FrontNotebook {
     };
     void this._app.commands.execute(RUN_CELL).then(ended, ended);
     this._onChange();
+  }
+
+  /** A kernel that answers a page is busy for a moment, too. */
+  private async _getsFree(opened: IOpened): Promise<void> {
+    const { cells } = opened;
+    const latest = performance.now() + FREE_MS;
+    while (
+      !this._canRunAgain(opened) &&
+      !cells.isRunning &&
+      !this._again.has(cells) &&
+      performance.now() < latest
+    ) {
+      await new Promise(resolve => setTimeout(resolve, 20));
+    }
   }
 
   private async _comesToFront(panel: INotebookPanel): Promise<void> {
