@@ -5,8 +5,8 @@ answers from a table: a real one has its own work to do, and 500 jobs need more 
 Between two looks each job tells what it has computed, and its launchers beat, which is not counted.
 
 `core_percent` is the share of a core that the service uses if it looks each second, the default
-except for Slurm, where it looks each 5 s. `look_ms` is the time of a look, during which a question
-waits, and `question_ms` the time of an answer to `jupyter gpushare jobs`.
+except for Slurm, where it looks each 5 s. `look_ms` is the time of a step, whose decision keeps
+questions waiting, and `question_ms` the time of an answer to `jupyter gpushare jobs`.
 """
 
 from __future__ import annotations

@@ -35,6 +35,8 @@ SHOW = "() => window.jupyterapp.commands.execute('jupyter-gpushare:show-panel')"
 PAGES = {"lab": "lab/tree", "notebook": "notebooks"}
 TOKEN = "tok"
 END_SECONDS = 10
+WORKS = "works"
+KILLED = "works, but the server did not end by SIGTERM and was killed"
 KEPT = re.compile("LANG|TMPDIR|PIP_")  # variables of the environment: of pip, its index
 HEAD = """# Installations tried
 
@@ -67,6 +69,7 @@ class Environment:
 
     def __init__(self, folder: Path, interpreter: str) -> None:
         self.folder, self._bin = folder, folder / "venv" / "bin"
+        self.outcome = WORKS
         subprocess.run([interpreter, "-m", "venv", folder / "venv"], check=True)
         kept = {name: os.environ[name] for name in os.environ if KEPT.match(name)}
         places = {"HOME": str(folder), "XDG_RUNTIME_DIR": str(folder)}
@@ -109,18 +112,21 @@ class Environment:
             assert any("is running at" in line for line in server.stderr)
             yield f"http://127.0.0.1:{port}/{PAGES[page]}/{FIRST_CELL}?token={TOKEN}"
         finally:
-            end(server)
+            if not has_ended(server):
+                self.outcome = KILLED
 
 
-def end(server: subprocess.Popen[str]) -> None:
-    """End it, also where a thread of anyio keeps Python from its exit: one that served a page that
-    has just gone may do so, in a server without extensions too."""
+def has_ended(server: subprocess.Popen[str]) -> bool:
+    """Return whether it ends by SIGTERM; kill it where it does not. A thread of anyio that served a
+    page that has just gone may keep Python from its exit, in a server without extensions too."""
     server.terminate()
     try:
         server.communicate(timeout=END_SECONDS)
     except subprocess.TimeoutExpired:
         server.kill()
         server.communicate()
+        return False
+    return True
 
 
 def shows_panel(address: str) -> None:
@@ -169,7 +175,7 @@ def tried(one: Combination, interpreter: str, folder: Path) -> tuple[str, ...]:
     named = {"jupyterlab": "JupyterLab", "notebook": "Notebook"}[front_end]
     python = environment.run("python", "--version").split()[1]
     shown = f"{named} {environment.version(front_end)}"
-    return (python, environment.version("torch"), shown, f"{seconds:.0f} s", "works")
+    return (python, environment.version("torch"), shown, f"{seconds:.0f} s", environment.outcome)
 
 
 def outcome(one: Combination, interpreter: str) -> tuple[str, ...]:
@@ -189,7 +195,7 @@ def version_of(interpreter: str) -> str:
 
 
 def page(rows: Sequence[Sequence[str]], missing: Sequence[str]) -> str:
-    head = ("Python", "PyTorch", "front end", "a notebook of three cells, with its kernel", "")
+    head = ("Python", "PyTorch", "front end", "a notebook of three cells, with its kernel", "outcome")
     lines = [head, ("---",) * len(head), *rows]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     left = f"\nNot tried, for want of an interpreter: Python {', '.join(missing)}.\n"
@@ -203,7 +209,7 @@ def main(interpreters: Mapping[str, str]) -> int:
     missing = [one.python for one in COMBINATIONS if one.python not in interpreters]
     PAGE.write_text(page(rows, missing))
     print(PAGE.read_text())
-    return 1 if any(row[-1] != "works" for row in rows) else 0
+    return 1 if any(row[-1] not in (WORKS, KILLED) for row in rows) else 0
 
 
 if __name__ == "__main__":

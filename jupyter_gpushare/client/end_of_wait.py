@@ -52,7 +52,7 @@ def ended(
     return told
 
 
-def too_large(error: DoesNotFit, squeezing_may_help: bool) -> DoesNotFit:
+def does_not_fit(error: DoesNotFit, squeezing_may_help: bool) -> DoesNotFit:
     """Return the error to raise in place of `error`, whose text says what is needed and what the
     device has, with a way out."""
     told = DoesNotFit(f"This notebook {error}. {SQUEEZE_TOO if squeezing_may_help else ADVICE}")

@@ -4,8 +4,10 @@ journal has them already, except for the outcome of a start."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 from ..errors import EngineUnavailable, NoRoom, cause
 from .engines.engine import Engine, Lease, Refused, Start
@@ -15,12 +17,17 @@ from .launch.generation import Word
 from .looks.sights import ending_of
 
 
-class NotStarted(Exception):
-    """Nothing of it runs."""
+class Started(NamedTuple):
+    """The outcome of the start of a job: its lease, or why nothing of it runs. Neither: the engine
+    has not said whether it was started."""
 
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
+    job: str
+    lease: Lease | None = None
+    reason: str = ""
+    sentence: str = ""
+
+
+EngineAct: TypeAlias = Callable[[], Started | None]
 
 
 class Acts:
@@ -32,19 +39,20 @@ class Acts:
         self._hands = hands
         self._beat_seconds = beat_seconds
 
-    def start(self, job: JobRecord) -> Lease:
-        """Raises NotStarted, and EngineUnavailable: then it may have been started."""
+    def start(self, job: JobRecord) -> Started:
         gpus = {node: math.ceil(count) for node, count in job.place.items()}
         word = Word(job.resume, gpus, self._beat_seconds, job.resumes)
         try:
             self._hands.of(job.user).open(job.directory, job.generation, word)
-            return self._engine.start(self._start_of(job))
+            return Started(job.id, self._engine.start(self._start_of(job)))
+        except EngineUnavailable:
+            return Started(job.id)
         except NoRoom as error:
-            raise NotStarted(NO_ROOM, str(error)) from None
+            return Started(job.id, reason=NO_ROOM, sentence=str(error))
         except Refused as error:
-            raise NotStarted(REFUSED, str(error)) from None
+            return Started(job.id, reason=REFUSED, sentence=str(error))
         except OSError as error:
-            raise NotStarted(NOT_STARTED, cause(error)) from None
+            return Started(job.id, reason=NOT_STARTED, sentence=cause(error))
 
     def _start_of(self, job: JobRecord) -> Start:
         directory, user = Path(job.directory), lease_of(job).user
@@ -65,6 +73,5 @@ class Acts:
     def close(self, job: JobRecord) -> Ending:
         """Close the generation: its survivors can write nothing more. Raises DirectoryLost, and
         OSError: then it is not closed, and no other generation must be started."""
-        self.kill(lease_of(job))
         hand = self._hands.of(job.user)
         return ending_of(job, hand.close(job.directory, job.generation, [*job.place]))

@@ -5,6 +5,9 @@ acts. Each change of a job's state is in the journal before anything is done abo
 process may be killed at any moment: another one restores the queue from the journal, finds what
 runs, and goes on. A generation in the journal that was not started costs a number.
 
+Looks and acts ask the engine, and change nothing here: jobs may come and be cancelled in other
+threads meanwhile. Everything else asks no engine, and runs in one thread at a time.
+
 It has no socket, process or thread, and takes the time from `clock` alone.
 """
 
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,8 +24,8 @@ from .._core import GangRules
 from ..errors import DoesNotFit, EngineUnavailable, InvalidValue, UnknownJob, cause
 from ..settings import JobPolicy
 from ..wire.jobs import MOST_JOBS, OVER, Gpus, JobUses, LookAtUse
-from .acts import Acts, NotStarted
-from .engines.engine import NO_GPU, PART, Capacity, Engine, Node, are_hosts, capacity, plain
+from .acts import Acts, EngineAct, Started
+from .engines.engine import NO_GPU, PART, Capacity, Engine, Lease, Node, are_hosts, capacity, plain
 from .hands.hand import DirectoryLost
 from .hands.hands import Hands
 from .jobs import CANCELLED, NO_ROOM, NOT_STARTED, JobRecord, Outcome, Spec, lease_of, outcome_of
@@ -79,6 +83,7 @@ class ClusterService:
         self._learn()
         self._postponed = Postponed(bounds.postponed, bounds.most_postponed)
         self._swept = NEVER  # when all that runs was looked at
+        self._decided: list[EngineAct] = []
         self._sights: dict[str, Sight] = {}  # of active jobs, in the last step
         self._troubles = Troubles()
         self.nodes: Mapping[str, Node] = {}  # as the engine has said last
@@ -172,15 +177,20 @@ class ClusterService:
 
     # --- a step -----------------------------------------------------------------------------------
 
+    def step(self) -> None:
+        """Look, decide and act, where no other thread asks."""
+        self.decide(self.look())
+        for act in self.acts():
+            if started := act():
+                self.settle(started)
+
     def look(self) -> EngineLook:
-        """Ask the engine for the next step. It changes nothing, so jobs may come and be cancelled
-        in another thread meanwhile; generations are started by a step alone."""
+        """Ask the engine for the next decision."""
         asks_for_all = not 0 <= self._clock() - self._swept < self._bounds.sweep
         return look_at(self._engine, self._records.leases(), asks_for_all)
 
-    def step(self, look: EngineLook | None = None) -> None:
-        """`look` was made since the last step; None: it is made now."""
-        look = look or self.look()
+    def decide(self, look: EngineLook) -> None:
+        """`look` was made since the last decision."""
         now = self._clock()
         self.engine_trouble = look.trouble
         self._see_nodes(now, look.nodes)
@@ -195,6 +205,23 @@ class ClusterService:
         self._records.save_now_and_then(now)
         self._prune(now, look)
         self._hands.keep({job.user for job in self._records.all()})
+
+    def acts(self) -> list[EngineAct]:
+        """Return the acts that were decided since the last call. The caller runs them in this
+        order before the next look, and settles those that start a job."""
+        acts, self._decided = self._decided, []
+        return acts
+
+    def settle(self, started: Started) -> None:
+        """Write the outcome of a start. The job may have been cancelled meanwhile."""
+        job, now = self._records[started.job], self._clock()  # a start may take seconds
+        if started.lease:
+            handle = started.lease.handle
+            self._write(now, job, "started", handle, handle=handle, since=now)
+        elif started.reason:
+            self._close(now, replace(job, reason=started.reason, sentence=started.sentence))
+        else:
+            self._swept = NEVER  # the next sweep finds whether it was started
 
     def _prune(self, now: float, look: EngineLook) -> None:
         self._pruning.forget_one(now)
@@ -227,7 +254,7 @@ class ClusterService:
         for lease in look.found:
             job = self._records.active_at(lease.job, lease.generation)
             if job is None:
-                self._acts.kill(lease)
+                self._kill(lease)
             elif not job.handle:
                 self._write(now, job, "adopted", lease.handle, handle=lease.handle)
 
@@ -257,13 +284,13 @@ class ClusterService:
                 self._write(now, job, "computes", state="running", first=first_of(job, now))
                 self._set_least()
             case "ask":
-                self._acts.ask_yield(job)
+                self._decided.append(partial(self._acts.ask_yield, job))
             case "end":
                 why = {"reason": verdict.reason, "sentence": sight.reason}
                 job = self._write(now, job, "end", verdict.reason, state="ending", **why)
-                self._acts.kill(lease_of(job))
+                self._kill(lease_of(job))
             case "kill":
-                self._acts.kill(lease_of(job))
+                self._kill(lease_of(job))
             case "close":
                 self._close(now, job)
 
@@ -290,24 +317,21 @@ class ClusterService:
     def _ask(self, now: float, job: JobRecord) -> None:
         """A job that does not resume is never asked, and ends with its node."""
         if job.resumes and job.state in ("starting", "running"):
-            self._acts.ask_yield(self._write(now, job, "ask", state="yielding"))
+            job = self._write(now, job, "ask", state="yielding")
+            self._decided.append(partial(self._acts.ask_yield, job))
 
     def _start(self, now: float, job: JobRecord, place: Mapping[str, Gpus]) -> None:
         job = replace(job, state="starting", generation=job.generation + 1, place=place)
         job = self._write(now, job, "start", str(place))
-        try:
-            lease = self._acts.start(job)
-        except EngineUnavailable:
-            self._swept = NEVER  # the next sweep finds whether it was started
-        except NotStarted as error:
-            self._close(now, replace(job, reason=error.reason, sentence=str(error)))
-        else:
-            now = self._clock()  # an engine may take seconds, which are none of waiting
-            self._write(now, job, "started", lease.handle, handle=lease.handle, since=now)
+        self._decided.append(partial(self._acts.start, job))
+
+    def _kill(self, lease: Lease) -> None:
+        self._decided.append(partial(self._acts.kill, lease))
 
     def _close(self, now: float, job: JobRecord) -> None:
         if not job.handle and not job.reason:
             job = replace(job, reason=NOT_STARTED, sentence=UNKNOWN)
+        self._kill(lease_of(job))  # what still runs of it
         try:
             ending = self._acts.close(job)
         except DirectoryLost as error:

@@ -327,7 +327,7 @@ class Session:
         except OverQuota:
             raise
         except DoesNotFit as error:
-            raise end_of_wait.too_large(error, self._may_help) from None
+            raise end_of_wait.does_not_fit(error, self._may_help) from None
         finally:
             if not self._residency.busy:
                 self._keeper.wake()  # it takes the messages again

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Cancel
 
 from ...conftest import Look, Sessions
+from ...polling import until
 from .conftest import Start, WaitUntil, load
 
 pytestmark = pytest.mark.system
@@ -180,12 +180,17 @@ def cell_of_short_waits(notebook: Any, neighbour: Any, sessions: Sessions) -> An
     """None of them is long enough for a line while it lasts."""
     neighbour.give()
     neighbour.take()
-    notebook.begin(TURNS.format(6))
-    has_begun = False
-    while not has_begun or sessions()["train.ipynb"].busy:
-        if (sessions()["train.ipynb"].waiting_seconds or 0) >= 0.2:
-            has_begun = True
+
+    def has_waited() -> bool:
+        return (sessions()["train.ipynb"].waiting_seconds or 0.0) >= 0.2
+
+    def is_over() -> bool:
+        if has_waited():
             neighbour.take_again()
-        time.sleep(0.01)
+        return not sessions()["train.ipynb"].busy
+
+    notebook.begin(TURNS.format(6))
+    until(has_waited)
+    until(is_over)
     neighbour.give()
     return notebook.finish()

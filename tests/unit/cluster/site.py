@@ -7,7 +7,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -41,16 +41,29 @@ class Troubled(LocalEngine):
 
     def __init__(self, cluster: str, nodes: str) -> None:
         super().__init__(cluster, declared(nodes))
-        self.answers = threading.Event()  # otherwise it hangs
-        self.answers.set()
-        self.is_asked = threading.Event()  # for its nodes, since a test has cleared it
         self.cannot_kill = False
         self.said: dict[str, Node] = {}  # of nodes, instead of what is so
         self.statuses: dict[str, Status] = {}  # of jobs
 
+    @contextlib.contextmanager
+    def hanging(self, verb: str) -> Iterator[threading.Event]:
+        """This verb does not answer; the event says that it was asked."""
+        is_asked, answers = threading.Event(), threading.Event()
+        answer = getattr(self, verb)
+
+        def hang(*given: Any) -> Any:
+            is_asked.set()
+            answers.wait()
+            return answer(*given)
+
+        setattr(self, verb, hang)
+        try:
+            yield is_asked
+        finally:
+            delattr(self, verb)
+            answers.set()
+
     def nodes(self) -> dict[str, Node]:
-        self.is_asked.set()
-        self.answers.wait()
         return super().nodes() | self.said
 
     def kill(self, lease: Lease) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, Thread
 
@@ -27,8 +28,9 @@ from jupyter_gpushare.errors import DoesNotFit, InvalidValue
 from jupyter_gpushare.settings import JobPolicy
 from jupyter_gpushare.wire.jobs import JobView
 
+from ...polling import until
 from .launch.test_launcher import BEGETS, SLEEPS, lives, pids
-from .site import LONG, STEP, Site, Troubled
+from .site import LONG, SECONDS, STEP, Site, Troubled
 from .work import Makes, generations, iterations, made, opened
 
 ENDLESS = 100_000
@@ -289,20 +291,43 @@ def test_a_job_that_finds_no_room_waits_and_costs_a_number(site: Site, make_job:
     assert starts[2] - starts[1] >= 2 * site.bounds.postponed
 
 
-def test_a_job_comes_and_goes_while_the_engine_does_not_answer_a_look(site: Site) -> None:
+@pytest.mark.system
+@pytest.mark.parametrize("verb", ["nodes", "ask_yield", "kill", "start"])
+def test_a_job_comes_and_goes_while_the_engine_does_not_answer(site: Site, verb: str) -> None:
+    """Long yields to short: the engine is asked for its nodes, to yield, to kill and to start."""
+    site.submit("long", LONG, 0.02, gpus=4)
+    site.until(lambda: site.attained("long") > 1)
+    site.answer_seconds = 2 * SECONDS
+    with running(site) as loop, ThreadPoolExecutor(1) as people:
+
+        def submitted(id: str) -> str:
+            spec, directory = Spec(2, resumes=True, tells=True), made(site.directory(id), 10, STEP)
+            return loop.ask(lambda it: it.submit(id, "", str(directory), spec)).state
+
+        with site.engine.hanging(verb) as is_asked:
+            submitted("short")
+            assert is_asked.wait(SECONDS)
+            assert people.submit(submitted, "a").result(SECONDS) == "queued"
+            cancelled = people.submit(loop.ask, lambda it: it.cancel("a"))
+            assert cancelled.result(SECONDS).state == "cancelled"
+        site.hurry("long")
+        until(lambda: not loop.ask(ClusterService.jobs), SECONDS)
+    assert site.is_whole("short", 10)
+    assert site.is_whole("long", LONG)
+    assert site.job("long").losses == 0
+
+
+@contextlib.contextmanager
+def running(site: Site) -> Iterator[ServiceLoop]:
+    """Its service is restored in a loop of its own thread."""
     loop, stopped = ServiceLoop(site.made, 0.0), Event()
-    loop.ask(ClusterService.jobs)
-    site.engine.answers.clear()
-    site.engine.is_asked.clear()
     runs = Thread(target=loop.run, args=(lambda _: None, stopped))
     runs.start()
-    site.engine.is_asked.wait()
-    spec, directory = Spec(1, resumes=True, tells=True), made(site.directory("a"), 1, 0)
-    assert loop.ask(lambda it: it.submit("a", "", str(directory), spec)).state == "queued"
-    assert loop.ask(lambda it: it.cancel("a")).state == "cancelled"
-    site.engine.answers.set()
-    stopped.set()
-    runs.join()
+    try:
+        yield loop
+    finally:
+        stopped.set()
+        runs.join()
 
 
 @pytest.mark.parametrize("verb", ["nodes", "start", "kill", "poll", "adopt"])
