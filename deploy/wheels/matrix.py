@@ -195,7 +195,7 @@ def version_of(interpreter: str) -> str:
 
 
 def page(rows: Sequence[Sequence[str]], missing: Sequence[str]) -> str:
-    head = ("Python", "PyTorch", "front end", "a notebook of three cells, with its kernel", "outcome")
+    head = ("Python", "PyTorch", "front end", "a notebook of three cells", "outcome")
     lines = [head, ("---",) * len(head), *rows]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     left = f"\nNot tried, for want of an interpreter: Python {', '.join(missing)}.\n"
