@@ -54,7 +54,17 @@ class Saves:
         if self._store is not None:
             if self.gang.leads:
                 self._store.announce(skew_of([model]))
+                self._say_from(iteration)
             self._agreement = Agreement(self._store, self.gang, self._every, iteration)
+
+    def _say_from(self, iteration: int) -> None:
+        if iteration > 0:
+            say(f"resumes after iteration {iteration}")
+        elif self.resume_from is not None:
+            say(
+                "begins at iteration 0, although this job has a checkpoint: give `resume_from` of"
+                " the callback to the trainer"
+            )
 
     def after(self, iteration: int, of: float) -> Agreed:
         """Return what to do after this iteration, of about those in all. All ranks call it."""

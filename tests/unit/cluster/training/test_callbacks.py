@@ -12,10 +12,13 @@ import torch
 from torch.utils.data import DataLoader
 
 import jupyter_gpushare as gpushare
+from jupyter_gpushare.client.torch.checkpoints.callback import Saves
 from jupyter_gpushare.errors import InvalidValue
 
 from ..site import Site
 from ..work import alone
+from .resuming import InJob
+from .test_checkpoints import saved
 
 pytestmark = pytest.mark.skipif(  # an import would take seconds of every run
     find_spec("lightning") is None,
@@ -70,6 +73,21 @@ def test_seconds_between_checkpoints_are_checked(make: Any, every: Any) -> None:
 
     with pytest.raises(InvalidValue, match="`every` is a number of seconds above 0"):
         make(every)
+
+
+@pytest.mark.parametrize(
+    ("iteration", "sentence"),
+    [
+        (3, "resumes after iteration 3"),
+        (0, "begins at iteration 0, although this job has a checkpoint: give `resume_from` of"),
+    ],
+)
+def test_a_training_says_where_it_resumes(
+    in_job: InJob, capfd: pytest.CaptureFixture[str], iteration: int, sentence: str
+) -> None:
+    saved(in_job)
+    Saves(60.0).begin(iteration, torch.nn.Linear(1, 1))
+    assert f"gpushare: {sentence}" in capfd.readouterr().err
 
 
 @pytest.mark.system
