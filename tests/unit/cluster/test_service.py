@@ -324,6 +324,7 @@ def running(site: Site) -> Iterator[ServiceLoop]:
     runs = Thread(target=loop.run, args=(lambda _: None, stopped))
     runs.start()
     try:
+        loop.ask(ClusterService.jobs)  # returns after the first look
         yield loop
     finally:
         stopped.set()
