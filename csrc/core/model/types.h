@@ -195,8 +195,8 @@ struct DeviceSnapshot {
   std::vector<SessionState> sessions;
 };
 
-// Calls throw the two errors below, and std::invalid_argument for bad values. A call that throws has
-// changed nothing.
+// Calls throw the two errors below, and std::invalid_argument for bad values. A call that throws
+// has changed nothing.
 
 // The empty device of `capacity` does not hold this demand, squeezed as far as it can be if it can.
 struct DemandTooLarge : std::overflow_error {
