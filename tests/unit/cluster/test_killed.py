@@ -90,6 +90,7 @@ def make_killed(tmp_path: Path) -> Iterator[Callable[[], Killed]]:
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(1800)
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
