@@ -193,6 +193,7 @@ class ClusterService:
         """`look` was made since the last decision."""
         now = self._clock()
         self.engine_trouble = look.trouble
+        before = held(self._records.active())
         self._see_nodes(now, look.nodes)
         self._sweep(now, look)
         self._troubles.begin()
@@ -201,6 +202,8 @@ class ClusterService:
         for id in self._postponed.due(now):
             self._queues.of(self._records[id]).request(now, self._records[id])
         if look.nodes is not None:  # otherwise nothing could be started or asked
+            after = held(self._records.active())
+            self._queues.set_nodes(now, usable(look.nodes, before, after))
             self._enact(now)
         self._records.save_now_and_then(now)
         self._prune(now, look)
@@ -243,7 +246,6 @@ class ClusterService:
             self._journal.set_nodes(more, JobEvent(now, "", 0, "nodes", str(told)))
             self._most |= more
             self._queues.set_nodes(now, self._most)  # what jobs may want, though others use some
-        self._queues.set_nodes(now, usable(nodes, self._records.active()))
 
     def _sweep(self, now: float, look: EngineLook) -> None:
         """Adopt what runs and should, and kill what should not: a generation that was given up, or
@@ -381,7 +383,8 @@ class ClusterService:
     def _move(self, now: float, job: JobRecord, where: Mapping[str, int]) -> JobRecord:
         """Write first that its GPUs are not those of others, or it would be asked to leave them."""
         job = self._write(now, job, "moved", str(where), place=where)
-        self._queues.set_nodes(now, usable(self.nodes, self._records.active()))
+        ours = held(self._records.active())
+        self._queues.set_nodes(now, usable(self.nodes, ours, ours))
         self._queues.of(job).moved(now, job.id, where)
         return job
 
@@ -409,16 +412,25 @@ def is_moved(job: JobRecord, where: Mapping[str, int]) -> bool:
     return are_all and {**where} != {**job.place}
 
 
-def usable(nodes: Mapping[str, Node], active: Iterable[JobRecord]) -> dict[str, Capacity]:
-    """The GPUs of each node that jobs may have: all but those that other programs use, or that our
-    processes of closed generations still have."""
-    ours = held(active)
+def usable(
+    nodes: Mapping[str, Node], before: Mapping[str, Gpus], after: Mapping[str, Gpus]
+) -> dict[str, Capacity]:
+    """The GPUs of each node that jobs may have. `before` and `after` are those that jobs had at the
+    look, and have now."""
     return {
-        name: capacity(node, max(0, node.gpus - max(0, node.used - ours.get(name, 0))))
-        if node.alive
-        else Capacity()
+        name: capacity(node, gpus_for_jobs(node, before.get(name, 0), after.get(name, 0)))
         for name, node in nodes.items()
     }
+
+
+def gpus_for_jobs(node: Node, before: Gpus, after: Gpus) -> Gpus:
+    """All but those that other programs use, or that our processes of generations closed before the
+    look still have."""
+    if not node.alive:
+        return 0
+    if node.is_silent:
+        return min(after, node.gpus)
+    return max(0, node.gpus - max(0, node.used - max(before, after)))
 
 
 def held(active: Iterable[JobRecord]) -> dict[str, Gpus]:

@@ -42,7 +42,7 @@ def of_before(trouble: str) -> str:
 def free_of(service: ClusterService) -> Capacity:
     """The GPUs of all nodes that jobs may have and no job has."""
     ours = held(service.jobs())
-    there = usable(service.nodes, service.jobs())
+    there = usable(service.nodes, ours, ours)
     whole = (max(0, gpus.whole - ours.get(name, 0)) for name, gpus in there.items())
     shared = (max(0, gpus.shared - ours.get(name, 0)) for name, gpus in there.items())
     return Capacity(int(sum(whole)), plain(sum(shared)))

@@ -13,8 +13,7 @@ from .slurm_commands import run
 # A node that is to be emptied, and one that is dead. PLANNED is what a request of ours makes of it.
 LEAVING = ("drain", "maint", "reserved", "power", "reboot")
 DEAD = ("down", "fail")
-# A node that Slurm may call dead later, or that has not answered a new controller yet: its jobs run
-# on, and no other one is started there.
+# A node that Slurm may call dead later, or that has not answered a new controller yet.
 SILENT = ("unknown", "not_responding")
 
 
@@ -87,7 +86,8 @@ def node_of(line: str) -> tuple[str, Node]:
     used = gpus if is_full else gpus_in(told.get("GresUsed", ""))
     why = reason[1] if reason else "it does not respond" if is_silent else ""
     is_alive = not any(word in state for word in DEAD)
-    return told["NodeName"], Node(gpus, used, is_alive, why, shards)
+    node = Node(gpus, used, is_alive, why, shards, is_silent=is_silent)
+    return told["NodeName"], node
 
 
 def gpus_in(resources: str) -> int:

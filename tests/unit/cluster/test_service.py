@@ -348,6 +348,22 @@ def test_an_engine_that_fails_in_any_way_has_not_answered(site: Site, verb: str)
     assert site.is_whole("b", 5)
 
 
+def test_a_job_that_is_lost_on_a_silent_node_starts_on_another_one(site: Site) -> None:
+    """Slurm calls such a node dead a moment after it has given up its jobs."""
+    site.submit("a", LONG, STEP)
+    site.until(lambda: site.state("a") == "running")
+    (silent,) = site.job("a").place
+    site.engine.said = {silent: Node(2, used=2, is_silent=True)}
+    for _ in range(3):
+        site.service.step()
+    assert site.events("a")[-1] == "computes"  # it runs on
+    site.engine.statuses = {"a": Status("unreachable")}
+    site.service.step()
+    site.engine.statuses = {}
+    assert site.job("a").generation == 2
+    assert silent not in site.job("a").place
+
+
 def test_gpus_that_the_engine_has_chosen_itself_are_counted(site: Site) -> None:
     """GPUs that a gang uses beside its plan do not count as those of others, so it is not asked to
     leave."""

@@ -313,7 +313,7 @@ def test_options_that_the_service_sets_are_refused_with_what_to_use(text: str, s
         ("State=IDLE Gres=gpu:a:1(S:0-1),gpu:b:2 GresUsed=(null)", Node(3)),
         (
             "State=MIXED*+NOT_RESPONDING Gres=gpu:4 GresUsed=gpu:1",
-            Node(4, 4, reason="it does not respond"),
+            Node(4, 4, reason="it does not respond", is_silent=True),
         ),
     ],
 )
