@@ -5,7 +5,7 @@ answers from a table: a real one has its own work to do, and 500 jobs need more 
 Between two looks each job tells what it has computed, and its launchers beat, which is not counted.
 
 `core_percent` is the share of a core that the service uses if it looks each second, the default
-except for Slurm, where it looks each 5 s. `look_ms` is the time of a step, whose decision keeps
+except for Slurm, where it looks each 5 s. `step_ms` is the time of a step, whose decision keeps
 questions waiting, and `question_ms` the time of an answer to `jupyter gpushare jobs`.
 """
 
@@ -139,7 +139,7 @@ def main() -> int:
         "jobs",
         [
             Figure("core_percent", share, "%", target=5.0),
-            Figure("look_ms", statistics.median(took for _, took in looks), "ms"),
+            Figure("step_ms", statistics.median(took for _, took in looks), "ms"),
             Figure("question_ms", statistics.median(computed for computed, _ in questions), "ms"),
         ],
     )
