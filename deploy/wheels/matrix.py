@@ -44,10 +44,10 @@ HEAD = """# Installations tried
 `doctor` ends with 0, the cells of a notebook share the device `host`, and the panel shows the
 device in a real browser.
 
-Some servers do not end by SIGTERM: jupyter_server leaves a thread of anyio behind if the signal comes
-while a page loads. Without this package, too: four of four servers did not end 0.15 s after the
-page, and all of 16 ended after other delays, between 0 and 2 s. Python 3.14 was Debian's, with the
-C library that it is built for.
+Some servers do not end by SIGTERM: jupyter_server leaves a thread of anyio behind if the signal
+comes while a page loads. Without this package, too: four of four servers did not end 0.15 s after
+the page, and all of 16 ended after other delays, between 0 and 2 s. Python 3.14 was Debian's, with
+the C library that it is built for.
 """
 
 

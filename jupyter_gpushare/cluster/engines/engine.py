@@ -25,9 +25,9 @@ Gpus: TypeAlias = int | float  # a whole number of GPUs, or a part of one in hun
 
 class Node(NamedTuple):
     """`used` are GPUs that any process has, ours included. One that is to be emptied is alive and
-    has none. One that `is_silent` does not respond: its jobs run on, and it takes no other. Each GPU
-    is divided into this number of `shards`, for jobs that want a part of one; 0: it is for jobs of
-    whole GPUs. One that `is_host` has no GPU: its device `host` counts as one."""
+    has none. One that `is_silent` does not respond: its jobs run on, and it takes no other. Each
+    GPU is divided into this number of `shards`, for jobs that want a part of one; 0: it is for jobs
+    of whole GPUs. One that `is_host` has no GPU: its device `host` counts as one."""
 
     gpus: int
     used: Gpus = 0
