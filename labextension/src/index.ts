@@ -170,10 +170,11 @@ async function cancelWait(
           title: stop,
           body: question(session, fileName(session.name), trans),
           buttons: [
-            Dialog.cancelButton({ label: keep }),
             Dialog.okButton({ label: pause }),
-            Dialog.warnButton({ label: stop })
-          ]
+            Dialog.warnButton({ label: stop }),
+            Dialog.cancelButton({ label: keep })
+          ],
+          defaultButton: 2 // which Enter presses: it loses nothing
         })
       : { button: { label: stop } };
   switch (chosen.button.label) {

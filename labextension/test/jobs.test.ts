@@ -1,4 +1,4 @@
-import { beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { IJobs } from '../src/view/jobs';
 import { ACTIVE_MS, JobsModel, QUIET_MS } from '../src/lab/jobs_model';
 import { IClusterView, IJobView, INodeView } from '../src/state/snapshot';
@@ -71,6 +71,11 @@ function show(shown: IClusterView | null, fields: Partial<IJobs> = {}) {
 beforeEach(() => {
   node = emptyNode();
   view = new GpuShareView(node);
+  vi.useFakeTimers({ now: 33_000, toFake: ['Date'] });
+});
+
+afterEach(() => {
+  vi.useRealTimers();
 });
 
 describe('the section of jobs', () => {
@@ -84,7 +89,13 @@ describe('the section of jobs', () => {
   });
 
   it('says what each job does, in order, and how many run and wait', () => {
-    const waiting = job({ id: 'b', state: 'queued', sentence: 'waits' });
+    const waiting = job({
+      id: 'b',
+      state: 'queued',
+      sentence: 'waits',
+      computed: 0,
+      first: null
+    });
     show(cluster({ jobs: [job(), waiting] }));
     expect(texts('.jp-GpuShare-jobs .jp-GpuShare-headline')).toEqual([
       '1 running, 1 waiting.'
@@ -94,13 +105,31 @@ describe('the section of jobs', () => {
       'waits'
     ]);
     expect(texts('.jp-GpuShare-job .jp-GpuShare-figure')).toEqual([
-      '2 GPUs · 64 s',
-      '2 GPUs · 64 s'
+      '2 GPUs · 32 s',
+      '2 GPUs'
+    ]);
+    const [figure] = node.querySelectorAll<HTMLElement>(
+      '.jp-GpuShare-job .jp-GpuShare-figure'
+    );
+    expect(figure.title).toBe('GPU time 64 s');
+  });
+
+  it('says of a failed job the error, and for how long it ran', () => {
+    const sentence =
+      'it exited with status 1: Traceback (most recent call last):\n  line\r100 %\nNameError: x\n\n';
+    show(cluster({ jobs: [job({ state: 'failed', ended: 11, sentence })] }));
+    const [reason] = node.querySelectorAll<HTMLElement>(
+      '.jp-GpuShare-job .jp-GpuShare-reason'
+    );
+    expect(reason.textContent).toBe('it exited with status 1: NameError: x');
+    expect(reason.title).toBe(sentence);
+    expect(texts('.jp-GpuShare-job .jp-GpuShare-figure')).toEqual([
+      '2 GPUs · 10 s'
     ]);
   });
 
   it('says which part of a GPU a job wants', () => {
-    show(cluster({ jobs: [job({ gpus: 0.25, computed: 0 })] }));
+    show(cluster({ jobs: [job({ gpus: 0.25, first: null })] }));
     expect(texts('.jp-GpuShare-job .jp-GpuShare-figure')).toEqual([
       '0.25 of a GPU'
     ]);

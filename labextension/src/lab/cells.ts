@@ -70,13 +70,19 @@ export class Cells {
     sessionContext.statusChanged.connect((_, status) => {
       // messages sent to the kernel before are not answered any more
       if (status.endsWith('restarting') || status === 'dead') {
-        this._sent.clear();
-        this._endLines();
-        this._changed.emit();
+        this._endAll();
+      }
+    });
+    sessionContext.kernelChanged.connect((_, { oldValue }) => {
+      if (oldValue) {
+        this._endAll(); // it was shut down, or the notebook has another one
       }
     });
     this._follow(sessionContext.session);
-    void this._endSavedLines(sessionContext);
+    // else another view has looked, and `info` may be older than the cell that runs
+    if (!sessionContext.isReady) {
+      void this._endSavedLines(sessionContext);
+    }
     this._find();
   }
 
@@ -122,20 +128,23 @@ export class Cells {
   }
 
   /** A page that was loaded again knows only from the kernel whether cells run there. */
-  private async _endSavedLines({
-    ready,
-    session
-  }: ISessionContext): Promise<void> {
-    await ready;
-    await session?.kernel?.info; // which a busy kernel says once it is free
-    if (!this.isRunning) {
-      this._endLines();
-    }
+  private async _endSavedLines(context: ISessionContext): Promise<void> {
+    await context.ready; // until then it has no session
+    await context.session?.kernel?.info; // which a busy kernel says once it is free
+    this._endLines();
   }
 
+  private _endAll(): void {
+    this._sent.clear();
+    this._endLines();
+    this._changed.emit();
+  }
+
+  /** Of all cells but those that this page has sent. */
   private _endLines(): void {
-    for (const { outputs } of this._model.cells) {
-      for (let index = outputs?.length ?? 0; index--;) {
+    const sent = new Set(this._sent.values());
+    for (const { id, outputs } of this._model.cells) {
+      for (let index = sent.has(id) ? 0 : (outputs?.length ?? 0); index--;) {
         const output = outputs!.get(index).toJSON();
         if (output.metadata?.[WHILE_IT_RUNS]) {
           const text = this._trans.__('This cell does not run any more.');
@@ -158,7 +167,7 @@ export class Cells {
       msg.header.msg_type === 'execute_request' &&
       typeof msg.metadata.cellId === 'string' // requests of no cell, such as ours, have none
     ) {
-      this._sent.add(msg.header.msg_id);
+      this._sent.set(msg.header.msg_id, msg.metadata.cellId);
     } else {
       return;
     }
@@ -169,7 +178,7 @@ export class Cells {
   private _changed = new Signal<this, void>(this);
   private _model: { cells: Iterable<ICell> };
   private _panel: INotebookPanel;
-  private _sent = new Set<string>();
+  private _sent = new Map<string, string>(); // cells, by their requests
   private _trans: ITranslate;
 }
 

@@ -159,8 +159,13 @@ function jobOf(job: IJobView, known: IJobs, controls: IControls): INode {
     `job jp-mod-${job.state}`,
     { key: job.id },
     div('span', 'jobName', { title: job.directory }, job.id),
-    div('span', 'figure', {}, used(job, controls)),
-    div('p', 'reason', {}, job.sentence),
+    div(
+      'span',
+      'figure',
+      { title: gpuTime(job, controls) },
+      size(job, controls)
+    ),
+    div('p', 'reason', { title: job.sentence }, inALine(job)),
     div(
       'span',
       'buttons',
@@ -179,13 +184,35 @@ function jobOf(job: IJobView, known: IJobs, controls: IControls): INode {
   );
 }
 
-/** `2 GPUs · 1 h 4 min`, the time on all of them together. */
-function used({ gpus, computed }: IJobView, { trans }: IControls): string {
-  const size =
+/**
+ * Of a traceback in its sentence only the last line, which tells the error, as
+ * in_a_line of jobs_table.py.
+ */
+function inALine({ sentence }: IJobView): string {
+  const [first, ...others] = sentence.trim().split(/[\r\n]+/);
+  const last = others.pop();
+  return last === undefined ? first : `${first.split(': ')[0]}: ${last.trim()}`;
+}
+
+/** `2 GPUs · 1 h 4 min`, the time since it began first, until its end. */
+function size({ gpus, first, ended }: IJobView, { trans }: IControls): string {
+  const wanted =
     gpus < 1
       ? trans.__('%1 of a GPU', gpus)
       : trans._n('%1 GPU', '%1 GPUs', gpus);
-  return computed > 0 ? `${size} · ${lasting(computed, trans)}` : size;
+  if (first === null) {
+    return wanted;
+  }
+  // the clocks of the cluster and of this page may differ
+  const elapsed = Math.max(0, (ended ?? Date.now() / 1000) - first);
+  return `${wanted} · ${lasting(elapsed, trans)}`;
+}
+
+/** The time on all of its GPUs together. */
+function gpuTime({ computed }: IJobView, { trans }: IControls): string | null {
+  return computed > 0
+    ? trans.__('GPU time %1', lasting(computed, trans))
+    : null;
 }
 
 function logButton(

@@ -55,7 +55,7 @@ export function notebooks(device: IDeviceView, viewModel: IViewModel): INode {
     group('runs', trans.__('Running'), running, present),
     group('turns', trans.__('Taking turns'), taking, takingTurns),
     group('waits', trans.__('Queue'), queue, present),
-    group('others', trans.__('Idle or paused'), others, present),
+    group('others', trans.__('Not in the queue'), others, present),
     group(
       'resting',
       trans.__('Resting until their next cell'),

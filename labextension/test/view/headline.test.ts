@@ -18,6 +18,7 @@ describe('the headline', () => {
   it('counts down without a new snapshot, and promises nothing unknown', () => {
     show([running, waiting], admin, 9500);
     expect(texts('.jp-GpuShare-headline')[0]).toContain('bob.ipynb is next.');
+    expect(texts('.jp-GpuShare-expected')).toEqual(['', 'next']);
     // an estimate that has run out was wrong: what is not known is never soon
     view.tick(10_500);
     const unknown = 'bob.ipynb is next, after an unknown wait.';
@@ -50,6 +51,7 @@ describe('the headline', () => {
     expect(texts('.jp-GpuShare-headline')).toEqual([
       'Free. No cell that runs needs a turn now.'
     ]);
+    expect(texts('.jp-GpuShare-group')).toEqual(['Not in the queue (1)']);
     expect(inThreeWords(state, busy, english)).toBe('○ host: busy');
   });
 
@@ -117,7 +119,7 @@ describe('quick turns', () => {
       view.update({ state, receivedAt: 0 });
       return texts('.jp-GpuShare-group');
     };
-    const apart = ['Running (1)', 'Idle or paused (1)'];
+    const apart = ['Running (1)', 'Not in the queue (1)'];
     expect(groups(0.2, true)).toEqual(['Taking turns (2)']);
     expect(groups(0.2, false)).toEqual(apart); // its cell has ended
     expect(groups(3.5, true)).toEqual(apart); // it does something else

@@ -328,7 +328,7 @@ describe('idle notebooks', () => {
   it('that are released are the last rows, by a sign and words of their own', () => {
     view.update({ state: rest(resting()), receivedAt: 0 });
     expect(texts('.jp-GpuShare-group')).toEqual([
-      'Idle or paused (1)',
+      'Not in the queue (1)',
       'Resting until their next cell (1)'
     ]);
     expect(texts('.jp-GpuShare-notebooks .jp-GpuShare-sign')).toEqual([

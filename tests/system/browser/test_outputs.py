@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -16,13 +17,16 @@ import pytest
 from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.settings import Settings
 
-from .conftest import SHARE, TRAIN, write_notebook
+from .conftest import SHARE, TRAIN, Server, write_notebook
 
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 OTHERS = 11
 LOOK_SECONDS = 60.0
+LOOKS = 10  # one each half second
 STEADY = re.compile(r"Takes turns with 11 others; \d+% of the time; waited .+\.")
 ENDED = "This cell does not run any more."
+WAITS = "Waiting for the device"
+CONNECTED = "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.isReady"
 # The heights and the texts that it has had, one after the other.
 HEIGHTS = """async (line, milliseconds) => {
   const found = { heights: [], texts: [] };
@@ -89,3 +93,39 @@ def test_a_cell_that_takes_turns_has_one_line_of_one_height_until_its_kernel_is_
     lab.save()
     lab.page.reload()
     expect(lab.outputs.last).to_contain_text(ENDED)
+
+
+@pytest.fixture
+def holder(settings: Settings) -> Iterator[Session]:
+    """Yield a session that has the device until it leaves."""
+    with contextlib.closing(Session(settings, name="holder.py")) as session:
+        session.open()
+        session.enter()
+        yield session
+
+
+@pytest.mark.system
+def test_a_saved_line_says_that_its_cell_has_ended_once_it_has(
+    visit: Any, server: Server, notebooks: Path, holder: Session
+) -> None:
+    lab = visit("waits.ipynb")
+    lab.run_all()
+    line = lab.outputs.last.locator(".jp-OutputArea-output")
+    expect(line).to_contain_text(WAITS)
+    lab.save()
+    saved = (notebooks / "waits.ipynb").read_text()
+    lab.page.reload()
+    lab.page.wait_for_function(CONNECTED)
+    for _ in range(LOOKS):
+        lab.page.wait_for_timeout(500)
+        assert WAITS in line.inner_text()
+    holder.leave()
+    expect(line).to_have_text(ENDED)
+
+    # and where its kernel was shut down meanwhile
+    lab.close()
+    for session in server.ask("api/sessions"):
+        server.ask(f"api/sessions/{session['id']}", "DELETE")
+    (notebooks / "waits.ipynb").write_text(saved)
+    lab.open("waits.ipynb")
+    expect(line).to_have_text(ENDED)

@@ -178,7 +178,14 @@ def test_a_cell_that_has_had_turns_ends_after_a_question(visit: Any) -> None:
     lab.execute("jupyter-gpushare:toggle-pause")
     expect(row).to_have_class(re.compile("jp-mod-waiting"))
     lab.execute("jupyter-gpushare:cancel-wait")
-    lab.page.locator(".jp-Dialog").get_by_role("button", name="Stop this cell").click()
+    answers = lab.page.locator(".jp-Dialog-footer button")
+    expect(answers).to_have_text(["Pause instead", "Stop this cell", "Keep waiting"])
+    expect(answers.last).to_be_focused()
+    lab.page.keyboard.press("Enter")  # loses nothing
+    expect(answers).to_have_count(0)
+    expect(row).to_have_class(re.compile("jp-mod-waiting"))
+    lab.execute("jupyter-gpushare:cancel-wait")
+    answers.filter(has_text="Stop this cell").click()
     expect(lab.outputs.filter(has_text="cancelled this cell's wait")).to_be_visible()
 
 
