@@ -21,6 +21,7 @@ GONE = "a notebook that has ended"
 TEXTS = {
     "idle": "nothing to run",
     "needs_no_turn": "its cell runs and needs no turn now",
+    "comes_back": "its memory comes back from disk",
     "did_not_fit": "nothing to run; the last cell did not fit",
     "paused": "paused",
     "throttled": "throttled:",  # what comes after it says why

@@ -1,6 +1,7 @@
 #include "core/host/host_snapshot.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace gpushare {
@@ -8,6 +9,11 @@ namespace {
 
 bool has_device(const SessionState& state) {
   return state.state == State::running || state.state == State::overdue;
+}
+
+void forget_wait(SessionState& state) {
+  state.expected_wait.reset();
+  state.is_bound = false;
 }
 
 Why throttled_on(const std::string& device, const Why& by) {
@@ -23,10 +29,15 @@ DeviceSnapshot HostSnapshot::take(DeviceNumber device) const {
   if (gangs_.empty()) return seen;
   int last = 0;
   for (const SessionState& state : seen.sessions) last = std::max(last, state.position.value_or(0));
+  int unknown = std::numeric_limits<int>::max();  // the first position of which no wait is known
   for (SessionState& state : seen.sessions) {
-    if (const Gang* gang = gangs_.find(state.id)) complete(state, *gang, device, last);
+    const Gang* gang = gangs_.find(state.id);
+    if (gang) complete(state, *gang, device, last);
     last = std::max(last, state.position.value_or(0));  // two gangs have two positions
+    if (gang) unknown = std::min(unknown, state.position.value_or(unknown));
   }
+  for (SessionState& state : seen.sessions)
+    if (state.position >= unknown) forget_wait(state);
   return seen;
 }
 
@@ -45,7 +56,7 @@ void HostSnapshot::complete(SessionState& state, const Gang& gang, DeviceNumber 
 
 void HostSnapshot::complete_waiting(SessionState& state, const Gang& gang, int last) const {
   state.waiting = gang.waiting(now_);
-  state.expected_wait.reset();
+  forget_wait(state);
   if (gang.paused) return;
   if (!state.position) state.position = has_device(state) ? 1 : last + 1;
   state.why = why_it_waits(gang);

@@ -11,6 +11,7 @@ namespace {
 constexpr std::array<const char*, kCodes> kNames = {
     "idle",
     "needs_no_turn",
+    "comes_back",
     "did_not_fit",
     "paused",
     "throttled",

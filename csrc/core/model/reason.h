@@ -14,6 +14,7 @@ namespace gpushare {
 enum class Code {
   idle,
   needs_no_turn,  // a cell runs
+  comes_back,     // its memory is read from disk
   did_not_fit,    // the last cell that asked for a turn; set where sessions are refused
   paused,
 

@@ -60,9 +60,14 @@ Why Explanation::of_state(const RunQueueEntry& of) const {
   if (is_throttled(session)) return *session.throttled;
   if (is == State::running) return of_running(session);
   if (is == State::paused) return {{Code::paused}};
-  if (is == State::idle) return {{session.busy ? Code::needs_no_turn : Code::idle}};
+  if (is == State::idle) return {{of_idle(session)}};
   if (state_.recovering) return {{Code::recovering}};
   return of.lane == kNoLane ? without_place(of) : of_waiting(of);
+}
+
+Code Explanation::of_idle(const Session& session) const {
+  if (const auto is_in = state_.is_in_by(session); is_in && now_ < *is_in) return Code::comes_back;
+  return session.busy ? Code::needs_no_turn : Code::idle;
 }
 
 // The sessions for which it was asked to yield may have stopped waiting since.

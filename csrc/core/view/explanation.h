@@ -25,6 +25,7 @@ class Explanation {
 
  private:
   Why of_state(const RunQueueEntry& of) const;
+  Code of_idle(const Session& session) const;
   bool goes_before(const RunQueueEntry& a, const RunQueueEntry& b) const {
     return before(*state_.policy, a.view, b.view);
   }

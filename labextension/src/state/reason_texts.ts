@@ -7,6 +7,7 @@ export function texts(trans: ITranslate): Record<string, string> {
   return {
     idle: trans.__('nothing to run'),
     needs_no_turn: trans.__('its cell runs and needs no turn now'),
+    comes_back: trans.__('its memory comes back from disk'),
     did_not_fit: trans.__('nothing to run; the last cell did not fit'),
     paused: trans.__('paused'),
     throttled: trans.__('throttled:'),

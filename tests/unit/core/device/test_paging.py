@@ -331,6 +331,8 @@ def test_a_session_that_a_user_pages_out_stays_out_until_it_is_busy() -> None:
     assert where(it, 5) == {"a": "in", "b": "out", "c": "in"}
     assert why(look(it, "b", 5)) == "paged out: 1.0 GiB are on disk"
     assert list(it.set_busy(6, "b", True).page_ins) == ["b"]
+    assert why(look(it, "b", 6.9)) == "its memory comes back from disk"  # as long as it went out
+    assert why(look(it, "b", 7.1)) == "its cell runs and needs no turn now"
 
 
 def test_a_user_cannot_page_out_a_session_that_is_busy_or_out() -> None:

@@ -291,6 +291,25 @@ def test_gangs_share_time(how: str) -> None:
     assert driver.seconds["one"] / sum(driver.seconds.values()) == pytest.approx(part, abs=0.05)
 
 
+def test_no_wait_behind_a_gang_is_known_since_its_own_is_not() -> None:
+    driver = Driver(2)
+    driver.open("x", ["cuda:0"])
+    driver.open("gang", driver.names, priority=1)
+    for id in ("x", "cuda:0"):
+        driver.request(id)
+        for _ in range(20):
+            driver.pass_time(0.1)
+            driver.host.report(driver.now, id, 1, Demand(GIB, GIB), None)
+        if id == "x":
+            driver.finish(id)
+    driver.request("x")
+    assert driver.state("x", "cuda:0").expected_wait is not None
+    driver.request("gang")
+    gang, x = (driver.state(id, "cuda:0") for id in ("gang", "x"))
+    assert (gang.position, x.position) == (1, 2)
+    assert (gang.expected_wait, x.expected_wait) == (None, None)
+
+
 def test_a_gang_of_higher_priority_goes_first_until_it_wants_no_turn() -> None:
     driver = Driver(3)
     driver.open("low", driver.names[:2])
