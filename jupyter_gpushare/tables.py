@@ -7,7 +7,7 @@ control characters are replaced, and HTML is escaped. rich is imported only when
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +16,7 @@ from .format import plain
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table as RichTable
+    from rich.text import Text
 
 
 class Hue(NamedTuple):
@@ -63,9 +64,9 @@ class Column(NamedTuple):
     """How one column is titled, filled from a row's subject, aligned and made narrower.
 
     `cut`: longest text in characters; such a column shrinks in a narrow terminal. If that is not
-    enough, the columns with the highest `spare` are left out. `least`: its width before its longest
-    text is known; such a column is there even if it is empty. `below`: on a page it has a line of
-    its own below the others of its row.
+    enough, the cells of the columns with the highest `spare` follow below the table. `least`: its
+    width before its longest text is known; such a column is there even if it is empty. `below`: on
+    a page it has a line of its own below the others of its row.
     """
 
     title: str
@@ -86,7 +87,9 @@ class Table(NamedTuple):
     rows: list[list[str]]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield _as_rich(_fitted(self, options.max_width), options.max_width)
+        fitted = _fitted(self, options.max_width)
+        yield _as_rich(fitted, options.max_width)
+        yield from _left_out(self, fitted)
 
 
 def table_of(title: str, columns: Iterable[Column], subjects: Iterable[Any]) -> Table:
@@ -113,6 +116,22 @@ def _fitted(table: Table, width: int) -> Table:
         table = _only(table, sorted(order[:-1]))
         order = sorted(range(len(table.columns)), key=lambda index: table.columns[index].spare)
     return table
+
+
+def _left_out(table: Table, fitted: Table) -> Iterator[Text]:
+    """Yield a line for each row that has cells in columns without room."""
+    from rich.text import Text
+
+    out = [index for index, column in enumerate(table.columns) if column not in fitted.columns]
+    for row in table.rows:
+        told = [_named(table.columns[index], row[index]) for index in out if row[index]]
+        if told:
+            yield Text(f"{row[0]}: {'; '.join(told)}")
+
+
+def _named(column: Column, cell: str) -> str:
+    """A cell that has a line of its own on a page needs no title here either."""
+    return cell if column.below else f"{column.title.lower()} {cell}"
 
 
 def _natural(table: Table, of_title: Callable[[str], int] = len) -> list[int]:

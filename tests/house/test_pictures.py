@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
 from jupyter_gpushare.broker.demands import too_large
@@ -17,6 +19,7 @@ from jupyter_gpushare.tables import MEMORY, STATES, as_html, as_text
 from jupyter_gpushare.tools import jobs_table, overview
 from jupyter_gpushare.tools.screen import Screen
 from jupyter_gpushare.wire import snapshot as s
+from jupyter_gpushare.wire.jobs import JobView
 from jupyter_gpushare.wire.messages import Squeezing, Wait
 
 from ..snapshots import GIB, IDLE, snapshot_of
@@ -35,6 +38,9 @@ WAITING = replace(
     waiting_seconds=3.0,
     expected_wait_seconds=60.0,
     reason="a.ipynb runs",
+)
+JOB = JobView(
+    *("net-1", "ada", "queued", "waits", 1, 1, 0, {}, "", 0, None, None, 0.0, 0.0, None, None, 0, 0)
 )
 
 
@@ -124,6 +130,9 @@ def test_a_waiting_notebook_is_shown_with_position_time_and_reason() -> None:
     assert "a.ipynb runs" in text
     said = text_of(snapshot_of(replace(IDLE, busy=True, reason="needs no turn")), 160)
     assert re.search(r"a\.ipynb .* busy .* needs no turn", said)
+    refused = replace(IDLE, reason="the last cell did not fit", why=[Reason("did_not_fit")])
+    assert "the last cell did not fit" in text_of(snapshot_of(refused), 160)
+    assert "nothing to run" not in text_of(snapshot_of(replace(IDLE, reason="nothing to run")), 160)
     long = replace(IDLE, state="running", reason="lets others run", iteration_seconds=28.0)
     said = text_of(overview.aged(snapshot_of(long), 2.0), 160)
     assert "in an iteration for 30 s; lets others run" in said
@@ -133,6 +142,16 @@ def test_empty_columns_are_left_out() -> None:
     text = text_of(snapshot_of(IDLE))
     assert "Weight" not in text
     assert "Weight" in text_of(snapshot_of(replace(IDLE, weight=2.0)))
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+def test_a_narrow_terminal_shows_what_a_wide_one_shows(width: int) -> None:
+    """A reason, or the memory of a notebook, has room below the table if it has none in it."""
+    waits = replace(WAITING, weight=2.0, ephemeral_bytes=3 << 20, reason="waits for a.ipynb")
+    words = text_of(snapshot_of(IDLE, waits), width).replace("\n", " ")
+    for told in ("waits for a.ipynb", "3.0 MiB", size(IDLE.persistent_bytes)):
+        assert told in words
+    assert re.search(r"w\.ipynb: (.+; )?waits for a|about 60 s .* waits for a", words)
 
 
 def test_unmanaged_memory_is_shown_where_there_is_some() -> None:
@@ -181,6 +200,13 @@ def test_a_name_cannot_put_markup_into_a_page() -> None:
     assert "&lt;script&gt;" in page
 
 
+def test_a_reason_has_a_line_of_its_own_on_a_page_as_wide_as_its_table() -> None:
+    notebooks = as_html(overview.tables(snapshot_of(IDLE, WAITING))).split("Notebooks")[1]
+    (columns,) = re.findall(r"</tr><tr><td colspan='(\d+)' [^>]*>a\.ipynb runs</td>", notebooks)
+    assert int(columns) == notebooks.count("<th ")
+    assert "Reason" not in notebooks
+
+
 def test_a_picture_ages_until_the_expected_wait_has_run_out_and_is_unknown() -> None:
     shown = snapshot_of(IDLE, WAITING)
     for seconds, expected in ((50, 10.0), (59, 1.0), (61, None)):
@@ -207,7 +233,8 @@ def test_a_full_screen_has_the_same_columns_in_each_state_and_counts_what_it_doe
         assert "24.ipynb" in lines[-3]  # the last one is chosen
         assert lines[-1].startswith("and 5 more; ")
         titles.add(lines[1])
-    assert len(titles) == 1
+    (title,) = titles
+    assert title.split()[-3:] == ["Device", "time", "Memory"]
     chosen = [*Screen("", snapshot_of(*queue), 99).texts(80, 24)][-2]
     assert chosen.plain == "24.ipynb: a.ipynb runs"
     long = replace(IDLE, name="student_03.ipynb")
@@ -236,7 +263,15 @@ def test_notebooks_that_take_turns_are_said_to_and_stand_still() -> None:
 
 def test_of_a_failed_job_the_error_is_told_and_not_the_head_of_its_traceback() -> None:
     sentence = "it exited with status 1: Traceback (most recent call last):\n  line\nNameError: x\n"
-    assert jobs_table.in_a_line(sentence) == "it exited with status 1: NameError: x"
+    (row,) = jobs_table.jobs([replace(JOB, sentence=sentence)]).rows
+    assert row[-1] == "it exited with status 1: NameError: x"
+
+
+def test_the_time_of_a_job_goes_on_until_its_end_and_is_empty_until_it_begins() -> None:
+    runs, has_ended = replace(JOB, first=time.time() - 7510.0), replace(JOB, first=9.0, ended=54.0)
+    table = jobs_table.jobs([JOB, runs, has_ended])
+    elapsed = [column.title for column in table.columns].index("Elapsed")
+    assert [row[elapsed] for row in table.rows] == ["", "2 h 5 min", "45 s"]
 
 
 def test_iterations_have_the_time_that_they_will_still_take() -> None:

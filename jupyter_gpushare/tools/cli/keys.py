@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 STEPS = {"\x1b[A": -1, "\x1bOA": -1, "k": -1, "\x1b[B": 1, "\x1bOB": 1, "j": 1}
-MOST_BYTES = 16  # of one key; an arrow is three
+KEY = re.compile(r"\x1b(?:\[|O)[A-Z]|.", re.DOTALL)  # an arrow has three characters
+MOST_BYTES = 64  # of keys that were pressed since the last one was read
 
 
 @contextmanager
@@ -24,7 +26,7 @@ def pressed() -> Iterator[Iterator[str]]:
     before = termios.tcgetattr(sys.stdin)
     try:
         tty.setcbreak(sys.stdin)
-        yield iter(_read, "")
+        yield (key for keys in iter(_read, "") for key in KEY.findall(keys))
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 

@@ -21,12 +21,15 @@ import msgspec
 import pytest
 
 from jupyter_gpushare.settings import ENGINES, Settings
+from jupyter_gpushare.tools.cli import top
 from jupyter_gpushare.tools.cli.connection import settings_of
 from jupyter_gpushare.tools.cli.parser import make_parser
 from jupyter_gpushare.wire import launch
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import Snapshot
+
+from ...snapshots import IDLE, snapshot_of
 
 if TYPE_CHECKING:
     from ...conftest import FakeGpus, HubBroker, StandInHub
@@ -159,7 +162,7 @@ class Screen:
     def end(self) -> tuple[int, str]:
         """Press q, or send Ctrl-C; return the exit status and the standard error."""
         if os.isatty(self._read):
-            os.write(self._read, b"q")
+            os.write(self._read, b"\x1b[Bq")  # two keys, which are read at once
         else:
             self.process.send_signal(signal.SIGINT)
         assert self.process.stderr is not None
@@ -192,6 +195,18 @@ def test_top_shows_changes_outlives_the_broker_and_ends_when_it_is_told_to(
             client.ask(m.Shutdown())
         screen.until("Looking for a broker")
     assert screen.end() == (0, "")
+
+
+@pytest.mark.parametrize(("up", "down"), [("\x1b[A", "\x1b[B"), ("\x1bOA", "\x1bOB"), ("k", "j")])
+def test_arrow_keys_choose_a_notebook_of_top_and_stop_at_both_ends(up: str, down: str) -> None:
+    terminal: Any = top.Terminal(make_parser().parse_args(["top"]))
+    three = snapshot_of(*(msgspec.structs.replace(IDLE, id=id) for id in "abc"))
+    terminal._latest = top.TopScreen("", three, 0.0)
+    chosen = []
+    for key in (up, down, down, down, up, "x"):
+        terminal._choose(key)
+        chosen.append(terminal._draw().chosen)
+    assert chosen == [0, 1, 2, 2, 1, 1]
 
 
 @pytest.fixture
