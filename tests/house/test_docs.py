@@ -119,6 +119,28 @@ def test_each_reason_that_the_page_of_waits_explains_is_said() -> None:
     expect_none(said for cell in cells for said in cell.split("`")[1::2] if said not in texts)
 
 
+# Reasons of notebooks that do not wait for a turn, and parts that need no explanation.
+OF_NO_WAIT = {
+    *("idle", "needs_no_turn", "did_not_fit", "overdue", "asked_to_yield", "yields_to_others"),
+    *("runs", "runs_beside", "runs_with_whole_device", "runs_with_whole_devices"),
+    *("asked_to_page_out", "asked_to_page_out_for", "asked_to_page_out_for_programs"),
+    *("paged_out", "paged_out_for", "paged_out_for_programs", "squeezed", "squeezed_for"),
+    *("ask_contact", "ask_operator", "waits", "is_next", "used_by_programs"),
+    *("throttled_on_device", "comes_back"),
+}
+
+
+def test_the_page_of_waits_explains_each_reason_of_a_wait() -> None:
+    page = (DOCS / "how-to" / "my-cell-waits.md").read_text()
+    rows = re.findall(r"^\| .*`.* \|$", page, re.MULTILINE)
+    told = [words for row in rows for words in row.split("`")[1::2]]
+    expect_none(
+        f"{code}: {text}"
+        for code, text in TEXTS.items()
+        if code not in OF_NO_WAIT and not any(words in text for words in told)
+    )
+
+
 def test_each_setting_or_field_that_a_page_names_is_in_the_code() -> None:
     files = [file for folder in FOLDERS for kind in CODE for file in (ROOT / folder).rglob(kind)]
     words = {word for file in files for word in re.findall(r"\w+", file.read_text())}
