@@ -139,6 +139,9 @@ def test_a_cell_that_never_fits_ends_in_one_sentence_and_its_own_line(
     assert re.fullmatch(r"Cell In\[\d+\], line 3: plain\(values\)", line)
     (view,) = look().devices[0].sessions
     assert view.reason == "nothing to run; the last cell did not fit"
+    wide = "del kept\nwide = torch.nn.Linear(4, 64)\n"
+    cell = notebook.run(wide + "while True:\n    wide(torch.ones(1 << 19, 4))")
+    assert "`del` what is not needed, or `%gpushare squeeze auto`.\n" in cell.traceback
 
 
 SECONDS_TOLD = re.compile(r"(?:Waited|stopped waiting after) ([\d.]+) s")

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from jupyter_gpushare.errors import JobFailed
 from jupyter_gpushare.jobs.job import Job
 from jupyter_gpushare.settings import Settings
 
+from ...polling import until
 from ...unit.cluster.program import end
 from .conftest import Start
 
@@ -40,7 +42,8 @@ def jobs(settings: Settings, tmp_path: Path) -> Iterator[Settings]:
 
 
 @pytest.fixture
-def notebook(start: Start, jobs: Settings) -> Any:
+def notebook(jobs: Settings, start: Start) -> Any:
+    """A kernel, which ends before the service: the picture of a job would start another one."""
     names = ("cluster_directory", "cluster_nodes")
     notebook = start(**{f"JUPYTER_GPUSHARE_{name.upper()}": getattr(jobs, name) for name in names})
     notebook.run("%load_ext jupyter_gpushare")
@@ -60,6 +63,16 @@ def test_a_cell_becomes_a_job_with_what_it_reads(notebook: Any, jobs: Settings) 
     assert "total" not in notebook.run("print(dir())").stdout  # it has not run here
     assert job.id in notebook.run("%gpushare jobs").text
     assert "done" in notebook.run("_").text or "done" in notebook.run("%gpushare jobs").text
+
+
+@pytest.mark.system
+def test_a_notebook_cancels_a_job_by_the_beginning_of_its_id(notebook: Any, jobs: Settings) -> None:
+    cell = notebook.run("%%gpushare submit --name long\nimport time\ntime.sleep(3600)")
+    job = Job(cell.shown()[0].split()[1].rstrip(":"), jobs)
+    until(lambda: job.state == "running")
+    assert f"{job.id} is cancelled" in notebook.run("%gpushare cancel long").text
+    with pytest.raises(JobFailed, match=f"{job.id}: cancelled"):
+        job.wait(60)
 
 
 MISTAKES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Change
 
 from ...conftest import Look, Sessions
+from ...polling import until
 from .conftest import TRAIN, Start, WaitUntil
 
 
@@ -31,7 +33,7 @@ def test_options_reach_the_broker(notebook: Any, sessions: Sessions) -> None:
     notebook.run("%gpushare on --weight 2.5 --priority=-3 --iterations 40 --name 'my lab'")
     session = one(sessions)
     assert (session.name, session.weight, session.priority) == ("my lab", 2.5, -3)
-    assert session.remaining_iterations == 40
+    assert (session.remaining_iterations, session.loop_iterations) == (40, 40)
 
 
 @pytest.mark.system
@@ -160,6 +162,42 @@ def test_status_shows_this_notebook_among_its_neighbours(notebook: Any, neighbou
     assert "<table" in cell.shown(mime="text/html")[0]
 
 
+HOLDS = """
+import threading
+import jupyter_gpushare as gpushare
+def hold():
+    with gpushare.turn():
+        may_end.wait()
+may_end = threading.Event()
+threading.Thread(target=hold).start()
+"""
+
+
+def figures(notebook: Any) -> tuple[str, str, str]:
+    """Return the device time and the wait in the sentence of `status`, and the row of its table."""
+    text = notebook.run("%gpushare status").text
+    (used, waited) = re.findall(r", (\S+ s) on the device, (\S+ s) waited;", text)[0]
+    (row,) = re.findall(r"^ *→ train\.ipynb .*", text, re.MULTILINE)
+    return used, waited, row
+
+
+@pytest.mark.system
+def test_status_says_the_figures_of_its_table(
+    notebook: Any, neighbour: Any, sessions: Sessions
+) -> None:
+    notebook.run("%gpushare on")
+    neighbour.take()
+    notebook.run(HOLDS)
+    until(lambda: (sessions()["train.ipynb"].waiting_seconds or 0.0) > 0.2)
+    used, waited, row = figures(notebook)
+    assert re.search(rf" waiting .* {waited} .* {used} ", row)
+    neighbour.give()
+    until(lambda: sessions()["train.ipynb"].device_seconds > 0.2)
+    used, _, row = figures(notebook)
+    assert re.search(rf" running .* {used} ", row)
+    notebook.run("may_end.set()")
+
+
 def test_status_without_a_broker_says_so(notebook: Any) -> None:
     cell = notebook.run("%gpushare")
     assert cell.status == "ok"
@@ -232,6 +270,36 @@ def test_squeezing_is_chosen_and_told_and_set_back_after_one_cell(notebook: Any)
     cell = notebook.run("%%gpushare --squeeze 1GiB\n%gpushare squeeze")
     assert "squeezed into 1.0 GiB" in cell.text
     assert "not squeezed" in notebook.run("%gpushare squeeze").text
+
+
+TRAINS = """
+import torch
+from torch import nn
+net = nn.Sequential(*(part for _ in range(8) for part in (nn.Linear(256, 256), nn.Tanh())))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(12):
+    optimizer.zero_grad()
+    net(torch.ones(1024, 256)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.system
+@pytest.mark.unsqueezed("a size that is asked for")
+def test_a_squeezed_training_tells_its_figures_and_takes_no_size_below_its_floor(
+    with_torch: Any,
+) -> None:
+    with_torch.run("%gpushare on --squeeze 1MiB")
+    assert with_torch.run(TRAINS).status == "ok"
+    size = r"(\S+ [KM]iB)"
+    sizes = rf"they are squeezed to {size} of {size} \(asked 1\.0 MiB, floor {size}\), "
+    paid = rf"(?:about \d+ % |not )slower, {size} written; "
+    told = re.search(sizes + paid, with_torch.run("%gpushare squeeze").text)
+    assert told is not None
+    cell = with_torch.run("%gpushare squeeze 1 KiB")
+    refusal = f"squeeze is 1.0 KiB, and iterations cannot be below {told[3]}, which one operation"
+    assert refusal in cell.stderr
+    assert cell.stderr.count("\n") == 1
 
 
 # --- tidy -----------------------------------------------------------------------------------------

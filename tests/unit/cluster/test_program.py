@@ -484,7 +484,7 @@ def test_the_command_line_submits_and_shows(
     (row,) = json.loads(said("jobs", "--all", "--json"))
     assert (row["id"], row["state"], row["gpus"]) == (id, "done", 2)
     assert "n1" in said("nodes")
-    assert said("cancel", id).startswith(f"{id} has already ended: done")
+    assert said("cancel", "my-net").startswith(f"{id} has already ended: done")
     (used,) = json.loads(said("report", "--jobs", "--by", "job", "--json"))
     assert (used["name"], used["jobs"]) == (id, 1)
     assert used["gpu_seconds"] == pytest.approx(row["computed"])

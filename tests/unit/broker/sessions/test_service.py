@@ -285,6 +285,25 @@ def test_a_notebook_that_loads_a_batch_between_two_turns_is_counted_among_those_
     assert said == [2, 2, 1]
 
 
+def test_an_iteration_that_lets_others_wait_and_a_wait_that_is_a_bound_are_told_as_such(
+    service: Service,
+) -> None:
+    """The cell of the second may end at a boundary within its turn, so the third may wait less."""
+    all_three = long, second, third = [Notebook(service, name, busy=True) for name in "abc"]
+    for notebook, began, each in ((long, 0.0, 4.0), (second, 8.0, 0.1), (third, 8.2, 0.1)):
+        notebook.says(m.Request(1), began)
+        for number in (1, 2):
+            notebook.says(m.Report(1, m.Demand(GB, GB, measured=True)), began + number * each)
+        notebook.says(m.Finish(1), began + 2 * each)
+    for notebook in all_three:
+        notebook.says(m.Request(2), 9.0)
+    service.tick(10.0)
+    views = service.snapshot(10.0).devices[0].sessions
+    assert [view.iteration_seconds for view in views] == [1.0, None, None]
+    assert [view.expected_wait_is_bound for view in views] == [False, False, True]
+    assert [each.last(m.Wait).expected_is_bound for each in (second, third)] == [False, True]
+
+
 @pytest.mark.parametrize("message", [m.Cancel("a"), m.Evict("a")])
 def test_a_notebook_in_its_turn_has_no_wait_to_cancel_and_is_not_asked_to_page_out(
     service: Service, message: ToBroker
