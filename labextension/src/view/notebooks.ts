@@ -7,7 +7,7 @@ import { cancelButton, cancelQuestion, queueAgain } from './cancel';
 import { details, detailsAtRest } from './details';
 import { button, Child, div, h, INode } from './dom';
 import { bytes, clock, labels, title as titled } from '../state/format';
-import { Notebook, resting, stateOf } from '../state/notebook';
+import { everyone, Notebook, resting, stateOf } from '../state/notebook';
 import {
   expectedShort,
   idleFor,
@@ -244,7 +244,7 @@ function drawn(row: IRow, viewModel: IViewModel): INode {
           // where the panel is too narrow for their columns
           'data-times': times(row)
         },
-        div('span', 'ownerToo', { 'aria-hidden': 'true' }, `${user} · `),
+        ownerToo(user, viewModel),
         row.reason,
         queueAgain(row.notebook, viewModel),
         row.question
@@ -254,6 +254,13 @@ function drawn(row: IRow, viewModel: IViewModel): INode {
       ? h('tr', { key: 'more' }, h('td', { colspan: COLUMNS }, row.details()))
       : null
   );
+}
+
+/** The owner, where the panel is too narrow for a column, and not all are the same. */
+function ownerToo(user: string, { snapshot }: IViewModel): Child {
+  return everyone(snapshot).some(other => other.user !== user)
+    ? div('span', 'ownerToo', { 'aria-hidden': 'true' }, `${user} · `)
+    : null;
 }
 
 function times({ since, expected }: IRow): string | null {

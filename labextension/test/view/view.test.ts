@@ -91,6 +91,15 @@ describe('the queue', () => {
     expect(texts('.jp-GpuShare-group')).toEqual(['Queue (1)']);
   });
 
+  it('names the owners in a narrow panel where not all are the same', () => {
+    const owners = (...users: string[]) => {
+      show(users.map((user, at) => session({ id: `${at}`, user })));
+      return texts('.jp-GpuShare-ownerToo');
+    };
+    expect(owners('ada', 'ada')).toEqual([]);
+    expect(owners('ada', 'bob')).toEqual(['ada · ', 'bob · ']);
+  });
+
   it('takes names as text, never as markup, and of any length', () => {
     const name = '<img src=x onerror=alert(1)>' + 'x'.repeat(200);
     show([session({ name, reason: name, user: name })]);
