@@ -292,7 +292,7 @@ def _functions_of(run: Callable[[], object]) -> set[str]:
     names: set[str] = set()
 
     def note(frame: Any, event: str, argument: Any) -> None:
-        if "jupyter_gpushare" in frame.f_code.co_filename or frame.f_code.co_name == "__del__":
+        if _is_ours(frame):
             names.add(frame.f_code.co_name)
 
     with tracing(note):
@@ -300,12 +300,17 @@ def _functions_of(run: Callable[[], object]) -> set[str]:
     return names
 
 
+def _is_ours(frame: Any) -> bool:
+    """Or ends an object. Callbacks of the standard library have names of ours, such as `remove`."""
+    return "jupyter_gpushare" in frame.f_code.co_filename or frame.f_code.co_name == "__del__"
+
+
 def _is_raised_in(name: str, run: Callable[[], object]) -> bool:
     """Send an interrupt where a function of that name begins. Return whether one has begun."""
     begun = []
 
     def interrupt(frame: Any, event: str, argument: Any) -> None:
-        if frame.f_code.co_name == name:
+        if frame.f_code.co_name == name and _is_ours(frame):
             sys.settrace(None)
             begun.append(name)
             signal.raise_signal(signal.SIGINT)
