@@ -16,7 +16,7 @@ from ..devices.visible import Visible, as_at_first, narrowed
 from ..errors import BrokerUnavailable, InvalidValue, cause
 from ..settings import Settings, cluster_directory, cluster_socket_path
 from ..wire.launch import checked, make_directory
-from .engines.engine import Engine
+from .engines.engine import HERE, Engine
 from .engines.local import Devices, LocalEngine, declared
 from .engines.sbatch import options_in, options_of_job
 from .engines.slurm import SlurmEngine
@@ -191,4 +191,4 @@ def this_machine() -> dict[str, Devices]:
     of GPUs; where there is none, its device `host`, and then jobs see no GPU. Raises InvalidValue
     where only CUDA knows which GPU a number means."""
     allowed = [gpu.uuid for gpu in Visible(gpus(), as_at_first(os.environ)).allowed]
-    return {"here": Devices(allowed or ["none"], is_host=not allowed)}
+    return {HERE: Devices(allowed or ["none"], is_host=not allowed)}

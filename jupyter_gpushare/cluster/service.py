@@ -16,6 +16,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
@@ -203,7 +204,7 @@ class ClusterService:
             self._queues.of(self._records[id]).request(now, self._records[id])
         if look.nodes is not None:  # otherwise nothing could be started or asked
             after = held(self._records.active())
-            self._queues.set_nodes(now, usable(look.nodes, before, after))
+            self._queues.set_nodes(now, usable(look.nodes, after, before))
             self._enact(now)
         self._records.save_now_and_then(now)
         self._prune(now, look)
@@ -384,7 +385,7 @@ class ClusterService:
         """Write first that its GPUs are not those of others, or it would be asked to leave them."""
         job = self._write(now, job, "moved", str(where), place=where)
         ours = held(self._records.active())
-        self._queues.set_nodes(now, usable(self.nodes, ours, ours))
+        self._queues.set_nodes(now, usable(self.nodes, ours))
         self._queues.of(job).moved(now, job.id, where)
         return job
 
@@ -413,24 +414,26 @@ def is_moved(job: JobRecord, where: Mapping[str, int]) -> bool:
 
 
 def usable(
-    nodes: Mapping[str, Node], before: Mapping[str, Gpus], after: Mapping[str, Gpus]
+    nodes: Mapping[str, Node],
+    now: Mapping[str, Gpus],
+    before: Mapping[str, Gpus] = MappingProxyType({}),
 ) -> dict[str, Capacity]:
-    """The GPUs of each node that jobs may have. `before` and `after` are those that jobs had at the
-    look, and have now."""
+    """The GPUs of each node that jobs may have. Jobs have those of `now`, and had those of `before`
+    at the look."""
     return {
-        name: capacity(node, gpus_for_jobs(node, before.get(name, 0), after.get(name, 0)))
+        name: capacity(node, gpus_for_jobs(node, now.get(name, 0), before.get(name, 0)))
         for name, node in nodes.items()
     }
 
 
-def gpus_for_jobs(node: Node, before: Gpus, after: Gpus) -> Gpus:
-    """All but those that other programs use, or that our processes of generations closed before the
-    look still have."""
+def gpus_for_jobs(node: Node, now: Gpus, before: Gpus) -> Gpus:
+    """Return all GPUs but those that other programs use, and those that processes of closed
+    generations have not released. A silent node has those of its jobs alone: it starts nothing."""
     if not node.alive:
         return 0
     if node.is_silent:
-        return min(after, node.gpus)
-    return max(0, node.gpus - max(0, node.used - max(before, after)))
+        return min(now, node.gpus)
+    return max(0, node.gpus - max(0, node.used - max(now, before)))
 
 
 def held(active: Iterable[JobRecord]) -> dict[str, Gpus]:

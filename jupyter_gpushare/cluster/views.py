@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ..format import duration, number_of_gpus
 from ..wire.jobs import ClusterView, JobView, NodeView
-from .engines.engine import NO_GPU, Capacity, Gpus, Node, are_hosts, plain
+from .engines.engine import HERE, NO_GPU, Capacity, Gpus, Node, are_hosts, plain
 from .hands.hands import has_all_rights
 from .jobs import JobRecord
 from .launch.generation import JobProgress
@@ -42,7 +42,7 @@ def of_before(trouble: str) -> str:
 def free_of(service: ClusterService) -> Capacity:
     """The GPUs of all nodes that jobs may have and no job has."""
     ours = held(service.jobs())
-    there = usable(service.nodes, ours, ours)
+    there = usable(service.nodes, ours)
     whole = (max(0, gpus.whole - ours.get(name, 0)) for name, gpus in there.items())
     shared = (max(0, gpus.shared - ours.get(name, 0)) for name, gpus in there.items())
     return Capacity(int(sum(whole)), plain(sum(shared)))
@@ -70,13 +70,14 @@ def job_view(
     service: ClusterService, user: str, job: JobRecord, line: Line, free: Capacity, now: float
 ) -> JobView:
     """Another user's job has no directory, and no details of its failures."""
-    sight, is_shown = service.sight(job), user == job.user or has_all_rights(user)
-    told = sight.told
+    told, is_shown = service.sight(job).told, user == job.user or has_all_rights(user)
+    said = sentence_of(service, job, line, free, now, is_shown)
     return JobView(
         id=job.id,
         user=job.user,
         state=job.state,
-        sentence=sentence_of(service, job, line, free, now, is_shown),
+        sentence=said,
+        line=in_a_line(said),
         position=line.positions.get(job.id),
         gpus=job.spec.gpus,
         nodes=job.spec.nodes,
@@ -111,6 +112,13 @@ def sentence_of(
     return sentence(job, service.sight(job), now) + but(shown(service.trouble(job)))
 
 
+def in_a_line(sentence: str) -> str:
+    """Return the sentence without a traceback in it, but for the last line, which tells the
+    error."""
+    first, *others = sentence.strip().splitlines() or [""]
+    return f"{first.partition(': ')[0]}: {others[-1].strip()}" if others else first
+
+
 def without_detail(text: str) -> str:
     """Return what has happened without its cause, which may have lines of a log or names of files:
     it follows a colon."""
@@ -120,13 +128,14 @@ def without_detail(text: str) -> str:
 def sentence(job: JobRecord, sight: Sight, now: float) -> str:
     """Return what the job does, or why it does not."""
     where = " and ".join(job.place)
+    at = HERE if where == HERE else f"on {where}"
     match job.state:
         case "starting" if sight.is_pending:
             return f"waits in the engine's queue for {where}" + because(sight.reason)
         case "starting":
-            return f"starts on {where}"
+            return f"starts {at}"
         case "running":
-            return f"runs on {where}{iteration(sight.told)}"
+            return f"runs {at}{iteration(sight.told)}"
         case "yielding":
             gpus = number_of_gpus(job.spec.gpus)
             return f"was asked to yield its {gpus}, and saves what it has"

@@ -15,7 +15,7 @@ JOB_COLUMNS = [
     Column("GPUs", lambda job: f"{job.gpus:g}", right=True),
     Column("Elapsed", lambda job: elapsed(job), right=True),
     Column("GPU time", lambda job: duration(job.computed) if job.computed else "", right=True),
-    Column("What it does", lambda job: in_a_line(job.sentence), wraps=True),
+    Column("What it does", lambda job: job.line, wraps=True),
 ]
 NODE_COLUMNS = [
     Column("Node", lambda node: node.name, cut=30),
@@ -31,12 +31,6 @@ NODE_COLUMNS = [
 def elapsed(job: JobView) -> str:
     """Return the time since it began first, until its end; empty where it has not begun."""
     return "" if job.first is None else duration((job.ended or time.time()) - job.first)
-
-
-def in_a_line(sentence: str) -> str:
-    """Return the sentence of a job; of a traceback in it the last line, which tells the error."""
-    first, *others = sentence.strip().splitlines() or [""]
-    return f"{first.partition(': ')[0]}: {others[-1].strip()}" if others else first
 
 
 def jobs(of: Iterable[JobView]) -> Table:

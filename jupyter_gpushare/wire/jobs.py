@@ -94,7 +94,8 @@ OVER: frozenset[State] = frozenset(("done", "failed", "cancelled"))
 
 class JobView(Message, frozen=True):
     """One job. Times are Unix seconds; `computed` are seconds on all of its GPUs; `sentence` says
-    for people what it does, or why it does not. `position` is 1 for the first of those that wait in
+    for people what it does, or why it does not, and `line` has only the last line of a traceback in
+    it. `position` is 1 for the first of those that wait in
     line. `iteration` is the last one that was told, of `iterations` in all, where these are known.
     """
 
@@ -102,6 +103,7 @@ class JobView(Message, frozen=True):
     user: str
     state: State
     sentence: str
+    line: str
     position: int | None
     gpus: Gpus
     nodes: int

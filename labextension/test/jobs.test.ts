@@ -12,6 +12,7 @@ const job = (fields: Partial<IJobView> = {}): IJobView => ({
   state: 'running',
   position: null,
   sentence: 'runs on n0',
+  line: 'runs on n0',
   gpus: 2,
   nodes: 0,
   place: { n0: 2 },
@@ -92,7 +93,7 @@ describe('the section of jobs', () => {
     const waiting = job({
       id: 'b',
       state: 'queued',
-      sentence: 'waits',
+      line: 'waits',
       computed: 0,
       first: null
     });
@@ -117,11 +118,13 @@ describe('the section of jobs', () => {
   it('says of a failed job the error, and for how long it ran', () => {
     const sentence =
       'it exited with status 1: Traceback (most recent call last):\n  line\r100 %\nNameError: x\n\n';
-    show(cluster({ jobs: [job({ state: 'failed', ended: 11, sentence })] }));
+    const line = 'it exited with status 1: NameError: x';
+    const failed = job({ state: 'failed', ended: 11, sentence, line });
+    show(cluster({ jobs: [failed] }));
     const [reason] = node.querySelectorAll<HTMLElement>(
       '.jp-GpuShare-job .jp-GpuShare-reason'
     );
-    expect(reason.textContent).toBe('it exited with status 1: NameError: x');
+    expect(reason.textContent).toBe(line);
     expect(reason.title).toBe(sentence);
     expect(texts('.jp-GpuShare-job .jp-GpuShare-figure')).toEqual([
       '2 GPUs · 10 s'

@@ -40,7 +40,7 @@ WAITING = replace(
     reason="a.ipynb runs",
 )
 JOB = JobView(
-    *("net-1", "ada", "queued", "waits", 1, 1, 0, {}, "", 0, None, None, 0.0, 0.0, None, None, 0, 0)
+    *("net-1", "ada", "queued", "waits", "waits", 1, 1, 0, {}, "", 0, None, None, 0.0, 0.0, None, None, 0, 0)
 )
 
 
@@ -259,12 +259,6 @@ def test_notebooks_that_take_turns_are_said_to_and_stand_still() -> None:
         ("c.ipynb", "waiting"),
     ]
     assert {(row.waited, row.expected, row.why) for row in rows[:2]} == {("", "", "")}
-
-
-def test_of_a_failed_job_the_error_is_told_and_not_the_head_of_its_traceback() -> None:
-    sentence = "it exited with status 1: Traceback (most recent call last):\n  line\nNameError: x\n"
-    (row,) = jobs_table.jobs([replace(JOB, sentence=sentence)]).rows
-    assert row[-1] == "it exited with status 1: NameError: x"
 
 
 def test_the_time_of_a_job_goes_on_until_its_end_and_is_empty_until_it_begins() -> None:

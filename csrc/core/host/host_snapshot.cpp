@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <utility>
+#include <vector>
 
 namespace gpushare {
 namespace {
@@ -16,6 +17,12 @@ void forget_wait(SessionState& state) {
   state.is_bound = false;
 }
 
+int last_position(const std::vector<SessionState>& sessions) {
+  int last = 0;
+  for (const SessionState& state : sessions) last = std::max(last, state.position.value_or(0));
+  return last;
+}
+
 Why throttled_on(const std::string& device, const Why& by) {
   Why why{{.code = Code::throttled_on_device, .device = device}};
   why.insert(why.end(), by.begin(), by.end());
@@ -27,18 +34,23 @@ Why throttled_on(const std::string& device, const Why& by) {
 DeviceSnapshot HostSnapshot::take(DeviceNumber device) const {
   DeviceSnapshot seen = devices_[device].scheduler.snapshot(now_);
   if (gangs_.empty()) return seen;
-  int last = 0;
-  for (const SessionState& state : seen.sessions) last = std::max(last, state.position.value_or(0));
-  int unknown = std::numeric_limits<int>::max();  // the first position of which no wait is known
-  for (SessionState& state : seen.sessions) {
-    const Gang* gang = gangs_.find(state.id);
-    if (gang) complete(state, *gang, device, last);
-    last = std::max(last, state.position.value_or(0));  // two gangs have two positions
-    if (gang) unknown = std::min(unknown, state.position.value_or(unknown));
-  }
+  int last = last_position(seen.sessions);
   for (SessionState& state : seen.sessions)
-    if (state.position >= unknown) forget_wait(state);
+    if (const Gang* gang = gangs_.find(state.id)) {
+      complete(state, *gang, device, last);
+      last = std::max(last, state.position.value_or(0));  // two gangs have two positions
+    }
+  forget_waits_behind_gangs(seen.sessions);
   return seen;
+}
+
+// No wait of a gang is known, so none behind it is.
+void HostSnapshot::forget_waits_behind_gangs(std::vector<SessionState>& sessions) const {
+  int first = std::numeric_limits<int>::max();
+  for (const SessionState& state : sessions)
+    if (gangs_.find(state.id)) first = std::min(first, state.position.value_or(first));
+  for (SessionState& state : sessions)
+    if (state.position >= first) forget_wait(state);
 }
 
 void HostSnapshot::complete(SessionState& state, const Gang& gang, DeviceNumber device,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/host/host_devices.h"
 #include "core/host/host_gangs.h"
@@ -22,6 +23,7 @@ class HostSnapshot {
 
   void complete(SessionState& state, const Gang& gang, DeviceNumber device, int last) const;
   void complete_waiting(SessionState& state, const Gang& gang, int last) const;
+  void forget_waits_behind_gangs(std::vector<SessionState>& sessions) const;
   std::string names_of(const Gang& gang) const;
   Why why_it_waits(const Gang& gang) const;
   Why obstacle(const Gang& gang, DeviceNumber device) const;

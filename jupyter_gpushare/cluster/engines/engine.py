@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 NAME = re.compile(r"gs\.([a-z0-9-]+)\.([a-z0-9-]+)\.g([0-9]{1,18})")
+HERE = "here"  # this machine, where no nodes are declared
 NO_GPU = "this machine has no GPU, and runs one job at a time on its device host"
 PART = re.compile(r"[a-z0-9-]{1,64}")  # a cluster or a job in such a name
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 STEPS = {"\x1b[A": -1, "\x1bOA": -1, "k": -1, "\x1b[B": 1, "\x1bOB": 1, "j": 1}
 KEY = re.compile(r"\x1b(?:\[|O)[A-Z]|.", re.DOTALL)  # an arrow has three characters
+PART = re.compile(r"\x1b[\[O]?\Z")  # of an arrow, or a key of its own; the next read tells
 MOST_BYTES = 64  # of keys that were pressed since the last one was read
 
 
@@ -26,9 +27,18 @@ def pressed() -> Iterator[Iterator[str]]:
     before = termios.tcgetattr(sys.stdin)
     try:
         tty.setcbreak(sys.stdin)
-        yield (key for keys in iter(_read, "") for key in KEY.findall(keys))
+        yield _keys()
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _keys() -> Iterator[str]:
+    text = ""
+    while read := _read():
+        text += read
+        end = part.start() if (part := PART.search(text)) else len(text)
+        yield from KEY.findall(text[:end])
+        text = text[end:]
 
 
 def _read() -> str:

@@ -11,6 +11,9 @@ import {
   ITurnView
 } from './snapshot';
 
+/** After a change of state, its event has come. */
+const LATE_SECONDS = 2;
+
 /**
  * The same `seconds` later: waits and turns have continued, and expected waits
  * have run down.
@@ -20,6 +23,39 @@ export function aged(snapshot: ISnapshot, seconds: number): ISnapshot {
     ...snapshot,
     devices: snapshot.devices.map(device => agedDevice(device, seconds))
   };
+}
+
+/**
+ * The same with no time that is less than the viewer has seen in `before`: a
+ * change of state is told a moment later, and the page has counted on until
+ * then. A time that is far less is a correction.
+ */
+export function notBelow(
+  snapshot: ISnapshot,
+  before: ISnapshot | null
+): ISnapshot {
+  const seen = new Map(
+    (before?.devices ?? []).flatMap(({ sessions }) =>
+      sessions.map(session => [session.id, session])
+    )
+  );
+  const devices = snapshot.devices.map(device => ({
+    ...device,
+    sessions: device.sessions.map(one => atLeast(one, seen.get(one.id) ?? one))
+  }));
+  return { ...snapshot, devices };
+}
+
+function atLeast(now: ISessionView, before: ISessionView): ISessionView {
+  return {
+    ...now,
+    waited_seconds: notLess(now.waited_seconds, before.waited_seconds),
+    device_seconds: notLess(now.device_seconds, before.device_seconds)
+  };
+}
+
+function notLess(now: number, before: number): number {
+  return before - now < LATE_SECONDS ? Math.max(now, before) : now;
 }
 
 function agedDevice(device: IDeviceView, seconds: number): IDeviceView {

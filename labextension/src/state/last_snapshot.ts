@@ -1,6 +1,6 @@
 /** The last complete snapshot of the broker, and whether it is valid now. */
 
-import { aged } from './aging';
+import { aged, notBelow } from './aging';
 import { COMING_BACK, everyone, isSnapshot, State } from './notebook';
 import { ISnapshot } from './snapshot';
 
@@ -16,18 +16,22 @@ const RECOVERY_MS = 10_000;
  * seems to have gone.
  */
 export class LastSnapshot {
-  /** The last snapshot, unchanged; null before the first. */
+  /** The snapshot as it was when a state last came; null before the first. */
   get snapshot(): ISnapshot | null {
     return this._snapshot;
   }
 
-  /** When the snapshot came, on the clock of all times here. */
-  get receivedAt(): number {
-    return this._receivedAt;
+  /** Until when the snapshot was valid, on the clock of all times here. */
+  get validAt(): number {
+    return this._validAt;
   }
 
   /** Note the state that has come `at` a time in milliseconds. */
   take(state: State, at: number): void {
+    if (this._isValid()) {
+      this._snapshot = this._aged(at);
+      this._validAt = at;
+    }
     this._newest = state;
     this._cameAt = at;
     if (!isSnapshot(state)) {
@@ -45,15 +49,26 @@ export class LastSnapshot {
     if (!isSnapshot(this._newest)) {
       return this._newest;
     }
-    return this._newest === this._snapshot
-      ? aged(this._snapshot, Math.max(0, now - this._receivedAt) / 1000)
-      : COMING_BACK;
+    return this._isValid() ? this._aged(now) : COMING_BACK;
+  }
+
+  private _isValid(): boolean {
+    return this._snapshot !== null && this._newest === this._snapshot;
+  }
+
+  private _aged(now: number): ISnapshot {
+    return aged(this._snapshot!, Math.max(0, now - this._validAt) / 1000);
   }
 
   private _adopt(now: number): void {
-    if (isSnapshot(this._newest) && !this._isComingBack(this._newest, now)) {
+    if (
+      !this._isValid() &&
+      isSnapshot(this._newest) &&
+      !this._isComingBack(this._newest, now)
+    ) {
+      this._newest = notBelow(this._newest, this._snapshot);
       this._snapshot = this._newest;
-      this._receivedAt = this._cameAt;
+      this._validAt = this._cameAt;
       this._missingSince = null;
     }
   }
@@ -64,7 +79,7 @@ export class LastSnapshot {
    */
   private _isComingBack(state: ISnapshot, now: number): boolean {
     const before = this._snapshot;
-    if (!state.broker.recovering || before === null || before === state) {
+    if (!state.broker.recovering || before === null) {
       return false;
     }
     this._missingSince ??= now;
@@ -78,8 +93,8 @@ export class LastSnapshot {
   private _cameAt = 0;
   private _missingSince: number | null = null;
   private _newest: State = null;
-  private _receivedAt = 0;
   private _snapshot: ISnapshot | null = null;
+  private _validAt = 0;
 }
 
 function ids(snapshot: ISnapshot): Set<string> {

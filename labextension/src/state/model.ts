@@ -26,8 +26,8 @@ export class GpuShareModel {
   }
 
   /**
-   * The last complete snapshot as it came, though it may not be valid now; null
-   * before there is one.
+   * The last complete snapshot, though it may not be valid now; null before
+   * there is one.
    */
   get known(): ISnapshot | null {
     return this._last.snapshot;

@@ -165,7 +165,7 @@ function jobOf(job: IJobView, known: IJobs, controls: IControls): INode {
       { title: gpuTime(job, controls) },
       size(job, controls)
     ),
-    div('p', 'reason', { title: job.sentence }, inALine(job)),
+    div('p', 'reason', { title: job.sentence }, job.line),
     div(
       'span',
       'buttons',
@@ -182,16 +182,6 @@ function jobOf(job: IJobView, known: IJobs, controls: IControls): INode {
         )
       : null
   );
-}
-
-/**
- * Of a traceback in its sentence only the last line, which tells the error, as
- * in_a_line of jobs_table.py.
- */
-function inALine({ sentence }: IJobView): string {
-  const [first, ...others] = sentence.trim().split(/[\r\n]+/);
-  const last = others.pop();
-  return last === undefined ? first : `${first.split(': ')[0]}: ${last.trim()}`;
 }
 
 /** `2 GPUs · 1 h 4 min`, the time since it began first, until its end. */

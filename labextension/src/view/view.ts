@@ -171,7 +171,7 @@ export class GpuShareView {
         trans.__('Looking for the broker…')
       );
     }
-    const age = (this._now - this._last.receivedAt) / 1000;
+    const age = (this._now - this._last.validAt) / 1000;
     return div(
       'div',
       'away',

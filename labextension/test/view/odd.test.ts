@@ -55,7 +55,7 @@ describe('when things are odd', () => {
     const state = { ...gone, message };
     view.update({ state, receivedAt: 400 }, 400);
     expect(node.textContent).not.toContain('0:00 ago');
-    view.update({ state, receivedAt: 9000 }, 9000);
+    view.update({ state, receivedAt: 400 }, 9400);
     expect(node.textContent).toContain(message);
     expect(node.textContent).toContain('A notebook that has a turn goes on');
     expect(node.textContent).toContain('what was 0:09 ago');
@@ -77,6 +77,38 @@ describe('when things are odd', () => {
       'If that server has ended, the kernels that it started have ended with it'
     );
     expect(node.textContent).not.toContain('Nothing is lost');
+  });
+
+  it('takes back no time that it has shown, but for a correction', () => {
+    const at = (name: string) => texts('dd')[texts('dt').indexOf(name)];
+    const times = () => [at('Device time'), at('Waited')];
+    const tell = (state: State, second: number) => {
+      view.update({ state, receivedAt: 1000 * second }, 1000 * second);
+      return times();
+    };
+    show([running]);
+    press('alice.ipynb');
+    expect(times()).toEqual(['1:01', '0:05']);
+    view.tick(1900);
+    expect(times()).toEqual(['1:02', '0:05']);
+    // its turn ended long before the event came
+    const waits = session({
+      ...waiting,
+      id: running.id,
+      name: running.name,
+      device_seconds: 61.9
+    });
+    expect(tell(snapshot(waits), 2)).toEqual(['1:03', '0:05']);
+    view.tick(3900);
+    expect(times()).toEqual(['1:03', '0:06']);
+    const message = 'no broker answers';
+    expect(tell({ ...gone, message }, 4)).toEqual(['1:03', '0:07']);
+    view.tick(60_000);
+    expect(times()).toEqual(['1:03', '0:07']);
+    const late = session({ ...waits, waited_seconds: 6.5 });
+    expect(tell(snapshot(late), 61)).toEqual(['1:03', '0:07']);
+    const right = session({ ...waits, waited_seconds: 2 });
+    expect(tell(snapshot(right), 62)).toEqual(['1:03', '0:02']);
   });
 
   describe('after a broker’s death', () => {

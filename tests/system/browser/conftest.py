@@ -83,6 +83,13 @@ RUN_ALL = f"""async () => {{
   void window.jupyterapp.commands.execute('notebook:run-all-cells');
 }}"""
 
+NARROWEST = 240  # pixels of the panel
+# texts that do not fit, but for those with an ellipsis and a tooltip
+CUT = """panel => [panel, ...panel.querySelectorAll('*')]
+  .filter(node => node.clientWidth > 0 && node.scrollWidth > node.clientWidth)
+  .filter(node => getComputedStyle(node).textOverflow !== 'ellipsis' || !node.closest('[title]'))
+  .map(node => `${node.className}: ${node.textContent}`)"""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reason = f"needs {CHROMIUM} (on Debian: apt-get install chromium)"
@@ -363,6 +370,14 @@ class Lab:
         self.page.wait_for_function(
             "name => document.body.dataset.jpThemeName === name", arg=f"JupyterLab {name}"
         )
+
+    def narrow_panel(self) -> None:
+        self.page.evaluate("() => jupyterapp.shell._hsplitPanel.setRelativeSizes([0, 1, 0])")
+        assert self.panel.bounding_box()["width"] == NARROWEST
+
+    def cut_texts(self) -> list[str]:
+        """Return the texts of the panel that have no room."""
+        return list(self.panel.evaluate(CUT))
 
     def picture(self, name: str) -> None:
         take_picture(self.page, name)

@@ -27,14 +27,18 @@ STEADY = re.compile(r"Takes turns with 11 others; \d+% of the time; waited .+\."
 ENDED = "This cell does not run any more."
 WAITS = "Waiting for the device"
 CONNECTED = "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.isReady"
-# The heights and the texts that it has had, one after the other.
-HEIGHTS = """async (line, milliseconds) => {
-  const found = { heights: [], texts: [] };
+# The heights and the texts of the line, and the texts of the panel's details, one after the other.
+LOOK = """async (line, milliseconds) => {
+  const found = { heights: [], texts: [], waited: [], device: [] };
+  const note = (list, value) => { if (value !== list.at(-1)) list.push(value); };
+  const fact = name => [...document.querySelectorAll('.jp-GpuShare-details dt')]
+    .find(term => term.textContent === name)?.nextSibling.textContent;
   const end = performance.now() + milliseconds;
   while (performance.now() < end) {
-    const height = line.getBoundingClientRect().height;
-    if (height !== found.heights.at(-1)) found.heights.push(height);
-    if (line.textContent !== found.texts.at(-1)) found.texts.push(line.textContent);
+    note(found.heights, line.getBoundingClientRect().height);
+    note(found.texts, line.textContent);
+    note(found.waited, fact('Waited'));
+    note(found.device, fact('Device time'));
     await new Promise(requestAnimationFrame);
   }
   return found;
@@ -42,6 +46,11 @@ HEIGHTS = """async (line, milliseconds) => {
 TOO_WIDE = """output => [...output.querySelectorAll('div')]
   .filter(node => node.clientWidth > 0 && node.scrollWidth > node.clientWidth + 1)
   .map(node => `${node.scrollWidth - node.clientWidth} px: ${node.textContent.slice(0, 80)}`)"""
+
+
+def seconds_of(clock: str) -> int:
+    minutes, seconds = clock.split(":")
+    return 60 * int(minutes) + int(seconds)
 
 
 @pytest.fixture
@@ -81,13 +90,21 @@ def test_a_cell_that_takes_turns_has_one_line_of_one_height_until_its_kernel_is_
     lab.run_all()
     line = lab.outputs.last.locator(".jp-OutputArea-output")
     expect(line).to_have_text(STEADY)
-    found = line.evaluate(f"line => ({HEIGHTS})(line, {1000 * LOOK_SECONDS})")
+    lab.row("alice.ipynb").locator(".jp-GpuShare-name").click()
+    found = line.evaluate(f"line => ({LOOK})(line, {1000 * LOOK_SECONDS})")
     lab.picture("takes-turns")
     assert len(found["heights"]) == 1
+    for times in (found["waited"], found["device"]):
+        assert len(times) > 1
+        assert times == sorted(times, key=seconds_of)
     assert 1 < len(found["texts"]) < LOOK_SECONDS + 2
     assert [text for text in found["texts"] if not STEADY.fullmatch(text.strip())] == []
     for index in (1, 2):
         assert lab.outputs.nth(index).evaluate(TOO_WIDE) == []
+    lab.narrow_panel()
+    lab.picture("takes-turns-narrow")
+    assert lab.cut_texts() == []
+    assert lab.barriers() == []
     os.kill(sessions()["alice.ipynb"].pid, signal.SIGKILL)
     expect(line).to_have_text(ENDED)
     lab.save()

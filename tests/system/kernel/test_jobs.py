@@ -127,6 +127,6 @@ def test_a_job_is_shown_live_and_its_last_picture_says_how_it_ended(
 
     while not is_over():
         pass
-    assert any("runs on here" in one for one in pictures)
+    assert any("runs here" in one for one in pictures)
     assert "line 18\nline 19\n&lt;b&gt;last&lt;/b&gt;</pre>" in pictures[-1]
     assert re.search(r" at \d\d:\d\d:\d\d<", pictures[-1])

@@ -206,6 +206,14 @@ def test_a_job_that_the_nodes_could_never_hold_is_refused(site: Site) -> None:
 # --- how generations end --------------------------------------------------------------------------
 
 
+def test_a_job_that_raises_says_its_error_in_a_line(site: Site) -> None:
+    site.submit("a", sys.executable, "-c", "def f():\n    undefined\nf()", resumes=False)
+    site.until_state(a="failed")
+    view = seen(site, "a")
+    assert view.sentence.startswith("it exited with status 1: Traceback (most recent call last):")
+    assert view.line == "it exited with status 1: NameError: name 'undefined' is not defined"
+
+
 def test_a_launcher_that_can_write_nothing_says_so(site: Site) -> None:
     """No file grows, as on a full disk."""
     site.submit("a", sys.executable, "-c", BEGETS, resumes=False)

@@ -21,7 +21,7 @@ import msgspec
 import pytest
 
 from jupyter_gpushare.settings import ENGINES, Settings
-from jupyter_gpushare.tools.cli import top
+from jupyter_gpushare.tools.cli import keys, top
 from jupyter_gpushare.tools.cli.connection import settings_of
 from jupyter_gpushare.tools.cli.parser import make_parser
 from jupyter_gpushare.wire import launch
@@ -207,6 +207,17 @@ def test_arrow_keys_choose_a_notebook_of_top_and_stop_at_both_ends(up: str, down
         terminal._choose(key)
         chosen.append(terminal._draw().chosen)
     assert chosen == [0, 1, 2, 2, 1, 1]
+
+
+def test_the_bytes_of_a_key_may_come_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "MOST_BYTES", 1)
+    terminal, own = pty.openpty()
+    with os.fdopen(own) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with keys.pressed() as presses:
+            os.write(terminal, b"k\x1b[Bq")
+            assert [next(presses) for _ in range(3)] == ["k", "\x1b[B", "q"]
+    os.close(terminal)
 
 
 @pytest.fixture

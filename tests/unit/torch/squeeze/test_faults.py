@@ -301,7 +301,8 @@ def _functions_of(run: Callable[[], object]) -> set[str]:
 
 
 def _is_ours(frame: Any) -> bool:
-    """Or ends an object. Callbacks of the standard library have names of ours, such as `remove`."""
+    """Whether the function is ours, or ends an object: a callback of the standard library may have
+    the name of one of ours, such as `remove`."""
     return "jupyter_gpushare" in frame.f_code.co_filename or frame.f_code.co_name == "__del__"
 
 
