@@ -77,6 +77,7 @@ export interface IJobView {
   user: string;
   state: 'cancelled' | 'done' | 'ending' | 'failed' | 'queued' | 'running' | 'starting' | 'yielding';
   sentence: string;
+  line: string;
   position: number | null;
   gpus: number;
   nodes: number;
