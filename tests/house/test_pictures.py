@@ -40,7 +40,8 @@ WAITING = replace(
     reason="a.ipynb runs",
 )
 JOB = JobView(
-    *("net-1", "ada", "queued", "waits", "waits", 1, 1, 0, {}, "", 0, None, None, 0.0, 0.0, None, None, 0, 0)
+    *("net-1", "ada", "queued", "waits", "waits", 1, 1, 0, {}, "", 0, None, None),
+    *(0.0, 0.0, None, None, 0, 0),
 )
 
 
