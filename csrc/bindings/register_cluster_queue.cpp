@@ -22,12 +22,9 @@ void register_gang(py::module_& module) {
       "size of its largest tensor, as a part of its model. Its devices are of at most this number "
       "of `hosts`, even if it waits for them; 0: of any. A gang that `stays` cannot be stopped and "
       "resumed, so it keeps its devices until it ends.")
-      .def(py::init([](std::string id, int devices, Seconds duration, Seconds arrival, double skew,
-                       int hosts, bool stays) {
-             return Gang{std::move(id), devices, duration, arrival, skew, hosts, stays};
-           }),
-           py::arg("id"), py::arg("devices") = gang.devices, py::arg("duration") = gang.duration,
-           py::kw_only(), py::arg("arrival") = gang.arrival, py::arg("skew") = gang.skew,
+      .def(py::init<std::string, int, Seconds, Seconds, double, int, bool>(), py::arg("id"),
+           py::arg("devices") = gang.devices, py::arg("duration") = gang.duration, py::kw_only(),
+           py::arg("arrival") = gang.arrival, py::arg("skew") = gang.skew,
            py::arg("hosts") = gang.hosts, py::arg("stays") = gang.stays)
       .def_readonly("id", &Gang::id)
       .def_readonly("devices", &Gang::devices)
@@ -56,20 +53,8 @@ void register_gang_rules(py::module_& module) {
       "makes no gang older. A turn computes for `least` seconds before the gang is asked to yield. "
       "For as long, in each of its waits, free devices are kept for the first gang that waits, "
       "from those behind it that were stopped.")
-      .def(py::init([](std::vector<Service> thresholds, double knob, Seconds tick,
-                       std::vector<Service> known, Service quantum, double consolidates,
-                       Seconds start, Seconds resume, bool told, Seconds least) {
-             return GangRules{std::move(thresholds),
-                              knob,
-                              tick,
-                              std::move(known),
-                              quantum,
-                              consolidates,
-                              start,
-                              resume,
-                              told,
-                              least};
-           }),
+      .def(py::init<std::vector<Service>, double, Seconds, std::vector<Service>, Service, double,
+                    Seconds, Seconds, bool, Seconds>(),
            py::kw_only(), py::arg("thresholds") = rules.thresholds, py::arg("knob") = rules.knob,
            py::arg("tick") = rules.tick, py::arg("known") = rules.known,
            py::arg("quantum") = rules.quantum, py::arg("consolidates") = rules.consolidates,
@@ -91,15 +76,8 @@ void register_progress(py::module_& module) {
       "`ticket` counts entries into queues. `holds` has its devices of each host, and is empty "
       "where it has none. It `keeps_free` devices that a gang behind it could have, and has done "
       "so for `kept_free` seconds of this wait.")
-      .def(py::init([](Gang gang, std::size_t queue, std::uint64_t ticket, Seconds executed,
-                       Seconds run, Seconds waited, Seconds granted, Seconds served,
-                       Seconds resumes, DeviceCounts holds, bool wants, bool asked, bool started,
-                       bool keeps_free, Seconds kept_free, Seconds waited_in_all, int promoted) {
-             return GangProgress{std::move(gang), queue,   ticket,  executed,   run,
-                                 waited,          granted, served,  resumes,    std::move(holds),
-                                 wants,           asked,   started, keeps_free, kept_free,
-                                 waited_in_all,   promoted};
-           }),
+      .def(py::init<Gang, std::size_t, std::uint64_t, Seconds, Seconds, Seconds, Seconds, Seconds,
+                    Seconds, DeviceCounts, bool, bool, bool, bool, Seconds, Seconds, int>(),
            py::arg("gang"), py::kw_only(), py::arg("queue") = made.queue,
            py::arg("ticket") = made.ticket, py::arg("executed") = made.executed,
            py::arg("run") = made.run, py::arg("waited") = made.waited,

@@ -90,8 +90,6 @@ void register_co_lane(py::module_& module) {
   py::class_<CoLaneUsage>(
       module, "CoLaneUsage",
       "How this process has shared its lane with another one that computes at the same time.")
-      .def_readonly("wait_seconds", &CoLaneUsage::wait_seconds,
-                    "Seconds that allocations have waited for the other process, so far.")
       .def_readonly("is_lost", &CoLaneUsage::is_lost,
                     "The ledger is inconsistent, so the lane is not used any more.");
 }

@@ -16,11 +16,8 @@ void register_jobs(py::module_& module) {
       module, "Cell",
       "A cell has `iterations` that take `iteration` seconds each, alone on the device. It begins "
       "`think` seconds after the cell before it, or after the arrival.")
-      .def(py::init([](std::int64_t iterations, Seconds iteration, Seconds think) {
-             return Cell{iterations, iteration, think};
-           }),
-           py::arg("iterations") = cell.iterations, py::arg("iteration") = cell.iteration,
-           py::arg("think") = cell.think)
+      .def(py::init<std::int64_t, Seconds, Seconds>(), py::arg("iterations") = cell.iterations,
+           py::arg("iteration") = cell.iteration, py::arg("think") = cell.think)
       .def_readonly("iterations", &Cell::iterations)
       .def_readonly("iteration", &Cell::iteration);
 
@@ -73,10 +70,7 @@ void register_jobs(py::module_& module) {
       "The "
       "group `class_of` has all devices for itself, under the policy for classes, whenever a "
       "notebook of it is open and has not ended its last cell; \"\": there is no class.")
-      .def(py::init([](std::map<std::string, double> groups, std::map<std::string, double> users,
-                       std::string class_of) {
-             return Shares{std::move(groups), std::move(users), std::move(class_of)};
-           }),
+      .def(py::init<std::map<std::string, double>, std::map<std::string, double>, std::string>(),
            py::kw_only(), py::arg("groups") = std::map<std::string, double>{},
            py::arg("users") = std::map<std::string, double>{}, py::arg("class_of") = "");
 
@@ -90,15 +84,10 @@ void register_jobs(py::module_& module) {
       "that each computing session costs each of the others. With `steps`, boundaries at which "
       "nothing is said are visited too, which changes no result. With `checks`, the invariants of "
       "the scheduler are checked after each event.")
-      .def(py::init([](Seconds report, Seconds handover, double paging_rate, double contention,
-                       bool steps, bool remembers_turns, bool checks) {
-             return Conduct{report, handover,        paging_rate, contention,
-                            steps,  remembers_turns, checks};
-           }),
-           py::kw_only(), py::arg("report") = conduct.report,
-           py::arg("handover") = conduct.handover, py::arg("paging_rate") = conduct.paging_rate,
-           py::arg("contention") = conduct.contention, py::arg("steps") = conduct.steps,
-           py::arg("remembers_turns") = conduct.remembers_turns,
+      .def(py::init<Seconds, Seconds, double, double, bool, bool, bool>(), py::kw_only(),
+           py::arg("report") = conduct.report, py::arg("handover") = conduct.handover,
+           py::arg("paging_rate") = conduct.paging_rate, py::arg("contention") = conduct.contention,
+           py::arg("steps") = conduct.steps, py::arg("remembers_turns") = conduct.remembers_turns,
            py::arg("checks") = conduct.checks);
 }
 

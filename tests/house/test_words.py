@@ -119,7 +119,10 @@ IN_C = re.compile(
     r"|(?P<lines>//[^\n]*(?:\n[ \t]*//[^\n]*)*)|(?P<block>/\*.*?\*/)",
     re.DOTALL,
 )
-TITLE = re.compile(r"""\b(?:TEST_CASE|test|it|describe)\(\s*(["'`])(.*?)\1""", re.DOTALL)
+TITLE = re.compile(
+    r"""\b(?:TEST_CASE_FIXTURE\(\s*\w+,|(?:TEST_CASE|test|it|describe)\()\s*(["'`])(.*?)\1""",
+    re.DOTALL,
+)
 
 
 def remarks_in_c(source: str) -> Iterator[Remark]:

@@ -61,7 +61,7 @@ class ClusterPass {
   DeviceCounts hosts_;
   DeviceCounts free_, left_;  // of no gang; of no chosen gang, and not reserved
   DeviceCounts reserved_;
-  int free_in_all_ = 0, left_in_all_ = 0;
+  int left_in_all_ = 0;
   std::vector<Start> starts_;
   std::vector<std::size_t> yields_;
   bool has_skipped_ = false;

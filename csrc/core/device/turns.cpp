@@ -147,9 +147,7 @@ void Turns::take_lane(const Session& session, const Demand& room) {
   const SessionNumber number = session.number;
   if (!lanes.table().contains(number)) {
     lanes.adopt(number, room, state_.limit());
-  } else if (!lanes.table().has_held_lane(number)) {
-    lanes.hold(number);
-  } else if (state_.may_take_end(session)) {
+  } else if (!lanes.table().has_held_lane(number) || state_.may_take_end(session)) {
     lanes.hold(number);
   } else {
     const Demand same = lanes.table().demand_of(number);

@@ -184,11 +184,6 @@ bool Host::may_keep(const std::string& id, Bytes persistent) const {
   });
 }
 
-bool Host::has_turn(const std::string& id) const {
-  const Gang* gang = gang_of(id);
-  return gang ? gang->runs() : devices_.state(device_of(id)).sessions.of(id).turn.has_value();
-}
-
 DeviceSnapshot Host::snapshot(const std::string& device, Seconds now) const {
   return HostSnapshot(devices_, gangs_, now).take(devices_.number_of(device));
 }

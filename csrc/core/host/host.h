@@ -68,8 +68,6 @@ class Host {
   std::optional<Seconds> next_event(Seconds now) const;
 
   bool may_keep(const std::string& id, Bytes persistent) const;
-  // Whether it has its turn: a gang's is on all of its devices.
-  bool has_turn(const std::string& id) const;
   bool contains(const std::string& id) const { return places_.contains(id); }
   bool recovering() const { return devices_[0].scheduler.recovering(); }
   std::string is_valid() const;  // empty, or the first broken invariant in words

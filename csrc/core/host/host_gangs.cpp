@@ -1,7 +1,6 @@
 #include "core/host/host_gangs.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <utility>
 
@@ -74,7 +73,7 @@ HostGangs::Gang* HostGangs::find(const std::string& id) {
 }
 
 void HostGangs::advance(Seconds now) {
-  require(std::isfinite(now), "a time must be a finite number of seconds");
+  check_time(now);
   now_ = std::max(now, now_);
 }
 

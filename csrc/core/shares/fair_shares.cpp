@@ -123,18 +123,6 @@ void FairShares::lift(Share& share, const Clocks& peers) const {
   if (lifted > own) share.used.units = lifted.units;
 }
 
-FairShares::ClocksBelow FairShares::clocks_below(Seconds at) const {
-  ClocksBelow below;
-  add_clocks(all_, at, below);
-  return below;
-}
-
-void FairShares::add_clocks(const Node& above, Seconds at, ClocksBelow& below) const {
-  if (above.below.empty()) return;
-  clocks_of(above, at, below);
-  for (const auto& [name, node] : above.below) add_clocks(node, at, below);
-}
-
 FairShares::Clocks& FairShares::clocks_of(const Node& above, Seconds at, ClocksBelow& below) const {
   const auto [clocks, is_new] = below.try_emplace(&above);
   if (is_new)

@@ -65,8 +65,6 @@ class FairShares {
   Faded attained(const Path& path, Seconds at) const {
     return path.back()->attained.at(at, fading_);
   }
-  ClocksBelow clocks_below(Seconds at) const;  // of all nodes
-  const Node* root() const { return &all_; }   // above the groups
   // How far an active leaf is beyond the lowest clock of its siblings, in seconds of its own: at
   // the level of the tree where that is most.
   Seconds ahead(const Path& path, ClocksBelow& below, Seconds at) const;
@@ -76,7 +74,6 @@ class FairShares {
  private:
   static double weight_of(const Weights& weights, const std::string& name);
   Clocks& clocks_of(const Node& above, Seconds at, ClocksBelow& below) const;
-  void add_clocks(const Node& above, Seconds at, ClocksBelow& below) const;
   void add_clock(const Share& share, Seconds at, Clocks& clocks) const;
   void lift(Share& share, const Clocks& peers) const;
   void forget_faded();

@@ -102,14 +102,6 @@ Page BlockAllocator::largest_free() const {
   return largest;
 }
 
-bool BlockAllocator::is_one_block() const {
-  bool are_merged = true;
-  for_each_block([&](Page first, Page, Kind kind) {
-    are_merged &= kind != Kind::free || borders_[first].ends != Kind::free;
-  });
-  return used_ == 0 && are_merged;
-}
-
 // The block that `page` lies in. It walks, so it is for rare calls only.
 Page BlockAllocator::block_at(Page page) const {
   Page block = 0;

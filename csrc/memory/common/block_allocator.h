@@ -53,8 +53,6 @@ class BlockAllocator {
   // if all available pages adjoin, these are two at most.
   Page top() const;
 
-  // Nothing is alive, and the free pages form as few blocks as the gaps between them allow.
-  bool is_one_block() const;
   // visit(first, count) for each live block, by address; it must not change the allocator.
   template <class F>
   void for_each_live(F visit) const {

@@ -13,6 +13,7 @@
 #include "memory/common/got_patch.h"
 #include "memory/common/install_once.h"
 #include "memory/host/host_pages.h"
+#include "memory/host/touched_blocks.h"
 
 namespace gpushare {
 namespace {
@@ -31,6 +32,11 @@ T& immortal(Arguments&... arguments) {
   static T* const object = new (memory) T(arguments...);
   return *object;
 }
+
+AllocationCounter& allocation_counter() { return immortal<AllocationCounter>(); }
+
+// The large ones of the counted blocks that were not made in the lane.
+TouchedBlocks& touched_blocks() { return immortal<TouchedBlocks>(); }
 
 int hooked_posix_memalign(void** block, size_t alignment, size_t bytes) {
   const Lane::Place place = lane().allocate(bytes, alignment);
@@ -102,10 +108,6 @@ std::string redirect_allocator() {
 }
 
 }  // namespace
-
-AllocationCounter& allocation_counter() { return immortal<AllocationCounter>(); }
-
-TouchedBlocks& touched_blocks() { return immortal<TouchedBlocks>(); }
 
 Usage take_touched_peak() {
   const auto untouched = static_cast<int64_t>(touched_blocks().untouched_bytes(seconds_now()));

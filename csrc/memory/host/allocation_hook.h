@@ -4,7 +4,6 @@
 
 #include "memory/host/allocation_counter.h"
 #include "memory/host/pager.h"
-#include "memory/host/touched_blocks.h"
 #include "memory/lane/lane.h"
 
 namespace gpushare {
@@ -15,13 +14,7 @@ namespace gpushare {
 // string, or the sentence that says why it is impossible. Idempotent.
 [[nodiscard]] std::string install_allocation_hook();
 
-// The counts of the hook; alive until the process ends.
-AllocationCounter& allocation_counter();
-
-// The large ones of the counted blocks that were not made in the lane.
-TouchedBlocks& touched_blocks();
-
-// The usage that the counter has, without the untouched part of large blocks. The second function
+// What the hook has counted, without the untouched part of large blocks. The second function
 // looks at them now and then, and so belongs to boundaries.
 Usage touched_usage();
 Usage take_touched_peak();

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <time.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -86,11 +87,8 @@ constexpr std::array<Handler, kEntries> kHandlers{on_fault<0>, on_fault<1>, on_f
                                                   on_fault<3>};
 
 bool is_ours(const struct sigaction& action) {
-  if (!(action.sa_flags & SA_SIGINFO)) return false;
-  for (const Handler handler : kHandlers) {
-    if (action.sa_sigaction == handler) return true;
-  }
-  return false;
+  return (action.sa_flags & SA_SIGINFO) != 0 &&
+         std::ranges::find(kHandlers, action.sa_sigaction) != kHandlers.end();
 }
 
 // The entry that already stands in front of this handler, else one that is not in use.

@@ -7,13 +7,12 @@
 #include <cerrno>
 #include <system_error>
 
+#include "memory/host/page.h"
+
 namespace gpushare {
 namespace {
 
-std::size_t whole_pages(std::size_t bytes) {
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return (bytes + page - 1) / page * page;
-}
+std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 [[noreturn]] void raise(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);

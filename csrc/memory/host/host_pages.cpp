@@ -23,8 +23,6 @@ bool is_same(int a, int b) {
 
 }  // namespace
 
-HostPages::HostPages() : page_bytes_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {}
-
 HostPages::~HostPages() {
   detach();
   if (window_ != nullptr) munmap(window_, window_bytes_);

@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "memory/host/fault_net.h"
+#include "memory/host/page.h"
 #include "memory/lane/lane_pages.h"
 
 namespace gpushare {
@@ -9,12 +10,12 @@ namespace gpushare {
 // The device `host`: a lane is a memfd, mapped shared.
 class HostPages : public LanePages {
  public:
-  HostPages();
+  HostPages() = default;
   ~HostPages() override;
   HostPages(const HostPages&) = delete;
   HostPages& operator=(const HostPages&) = delete;
 
-  size_t page_bytes() const override { return page_bytes_; }
+  size_t page_bytes() const override { return kPage; }
   void* reserve(Page window_pages) override;
 
   // One descriptor, for all of it.
@@ -34,10 +35,9 @@ class HostPages : public LanePages {
   void fence(Run run) override;
 
  private:
-  void* at(Page page) const { return window_ + page * page_bytes_; }
-  size_t bytes(Page count) const { return count * page_bytes_; }
+  void* at(Page page) const { return window_ + page * kPage; }
+  size_t bytes(Page count) const { return count * kPage; }
 
-  size_t page_bytes_;
   std::byte* window_ = nullptr;
   size_t window_bytes_ = 0;
   int memory_ = -1;

@@ -1,6 +1,5 @@
 #pragma once
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -10,7 +9,6 @@ namespace gpushare {
 
 struct LaneUsage {
   size_t footprint;              // bytes that the lane needed in the last iteration
-  size_t largest_footprint;      // the same, in the last 64 iterations
   uint64_t overflows;            // blocks that did not fit, so far
   size_t overflow_bytes;         // the most bytes of such blocks at one time in the last iteration
   uint64_t expected_survivors;   // blocks that stayed out because they were to survive, so far
@@ -25,7 +23,7 @@ class LaneUsageCounter {
  public:
   // An iteration ends, after it has used the lane's pages up to this number.
   void end(Page footprint) {
-    footprints_[++iterations_ % kRecent] = footprint + spilled_;
+    footprint_ = footprint + spilled_;
     last_overflow_ = most_overflow_;
     overflow_ = most_overflow_ = spilled_ = 0;
   }
@@ -46,18 +44,14 @@ class LaneUsageCounter {
 
   LaneUsage usage(size_t page_bytes, Page living_promoted) const {
     LaneUsage usage = totals_;
-    usage.footprint = page_bytes * footprints_[iterations_ % kRecent];
-    usage.largest_footprint = page_bytes * *std::ranges::max_element(footprints_);
+    usage.footprint = page_bytes * footprint_;
     usage.overflow_bytes = page_bytes * last_overflow_;
     usage.living_promoted_bytes = page_bytes * living_promoted;
     return usage;
   }
 
  private:
-  static constexpr size_t kRecent = 64;
-
-  std::array<Page, kRecent> footprints_ = {};  // of recent iterations, the last one at iterations_
-  uint64_t iterations_ = 0;
+  Page footprint_ = 0;  // of the last iteration
   // Blocks that did not fit: now, at most at one time of this iteration, and of the last one.
   size_t overflow_ = 0, most_overflow_ = 0, last_overflow_ = 0;
   Page spilled_ = 0;  // of this iteration

@@ -25,14 +25,6 @@ TEST_CASE("held lanes do not merge, idle ones do") {
   CHECK(lanes.is_valid() == "");
 }
 
-TEST_CASE("a lane is held once") {
-  LaneAllocator lanes(12);
-  lanes.place(1, {1, 5}, 1);
-  lanes.place(2, {1, 5}, 1);
-  lanes.hold(1);
-  CHECK_THROWS_AS(lanes.hold(2), std::logic_error);
-}
-
 TEST_CASE("a session that waits for a held lane moves to an idle one or to one of its own") {
   LaneAllocator lanes(12);
   lanes.place(1, {1, 4}, 1);

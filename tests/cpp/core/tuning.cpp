@@ -12,6 +12,14 @@ namespace {
 
 constexpr Seconds kTuningQuantum = 1;
 
+// Two turns run since 0, in two lanes.
+SpeedupWindow running_two() {
+  SpeedupWindow window(kTuningQuantum);
+  window.set_lanes(2);
+  window.runs(0, 2);
+  return window;
+}
+
 }  // namespace
 
 // --- the pace of one session alone ---------------------------------------------------------------
@@ -113,9 +121,7 @@ TEST_CASE("time in which no session runs does not count") {
 }
 
 TEST_CASE("a window closes with a new number of lanes, and opens when no more turns run") {
-  SpeedupWindow window(kTuningQuantum);
-  window.set_lanes(2);
-  window.runs(0, 2);
+  SpeedupWindow window = running_two();
   window.runs(3, 2);
   REQUIRE(window.time() == 3);
   window.set_lanes(1);
@@ -132,18 +138,14 @@ TEST_CASE("a window closes with a new number of lanes, and opens when no more tu
 }
 
 TEST_CASE("the same number of lanes once more closes nothing") {
-  SpeedupWindow window(kTuningQuantum);
-  window.set_lanes(2);
-  window.runs(0, 2);
+  SpeedupWindow window = running_two();
   window.set_lanes(2);
   CHECK(window.is_open());
   CHECK(window.lanes() == 2);
 }
 
 TEST_CASE("one session is alone since then if several have not run together later") {
-  SpeedupWindow window(kTuningQuantum);
-  window.set_lanes(2);
-  window.runs(0, 2);
+  SpeedupWindow window = running_two();
   window.runs(4, 1);
   window.advance(9);
   CHECK(window.is_alone_since(4));
@@ -151,9 +153,7 @@ TEST_CASE("one session is alone since then if several have not run together late
 }
 
 TEST_CASE("the weighted speedup is the work done, of a second of turns, times those at once") {
-  SpeedupWindow window(kTuningQuantum);
-  window.set_lanes(2);
-  window.runs(0, 2);
+  SpeedupWindow window = running_two();
   CHECK_FALSE(window.speedup());
   window.advance(8);
   CHECK_FALSE(window.is_enough());  // nothing was reported
@@ -166,9 +166,7 @@ TEST_CASE("the weighted speedup is the work done, of a second of turns, times th
 }
 
 TEST_CASE("where too few run at once, there is no speedup to speak of") {
-  SpeedupWindow window(kTuningQuantum);
-  window.set_lanes(2);
-  window.runs(0, 2);
+  SpeedupWindow window = running_two();
   window.runs(2, 1);
   window.advance(10);
   window.count(12, 12);

@@ -130,6 +130,16 @@ class OtherProcess {
   pid_t process_ = 0;
 };
 
+// A session that has a lane of kChunks chunks.
+struct InLane {
+  InLane() { REQUIRE(lane.attach(memory.descriptors(), memory.bytes()) == ""); }
+
+  Balance balance;
+  CudaSession session{kWindow * kChunk};
+  Lane& lane = session.lane;
+  Memory memory{session.device, kChunks};
+};
+
 }  // namespace
 
 TEST_CASE("every thread allocates segments while an iteration runs, and none outside of one") {
@@ -157,11 +167,7 @@ TEST_CASE("every thread allocates segments while an iteration runs, and none out
   CHECK(lane.is_valid() == "");
 }
 
-TEST_CASE("segments that stay tell nothing about survivors, and are used again") {
-  const Balance balance;
-  CudaSession session(kWindow * kChunk);
-  const Memory memory(session.device, kChunks);
-  REQUIRE(session.lane.attach(memory.descriptors(), memory.bytes()) == "");
+TEST_CASE_FIXTURE(InLane, "segments that stay tell nothing about survivors, and are used again") {
   for (int iteration = 0; iteration < 10; ++iteration) {
     session.lane.enter();
     const Segment segment = session.allocate(4 * kChunk, 1);
@@ -173,11 +179,7 @@ TEST_CASE("segments that stay tell nothing about survivors, and are used again")
   CHECK(session.lane.usage().footprint == 4 * kChunk);
 }
 
-TEST_CASE("a context switch without survivors makes no driver call but the wait") {
-  const Balance balance;
-  CudaSession session(kWindow * kChunk);
-  Memory memory(session.device, kChunks);
-  REQUIRE(session.lane.attach(memory.descriptors(), memory.bytes()) == "");
+TEST_CASE_FIXTURE(InLane, "a context switch without survivors makes no driver call but the wait") {
   session.lane.enter();
   const Segment segment = session.allocate(kChunks * kChunk, 1);
   for (int turn = 0; turn < 100; ++turn) {
@@ -195,11 +197,8 @@ TEST_CASE("a context switch without survivors makes no driver call but the wait"
   }
 }
 
-TEST_CASE("a survivor costs some calls for each of its pages, and nothing for the others") {
-  const Balance balance;
-  CudaSession session(kWindow * kChunk);
-  const Memory memory(session.device, kChunks);
-  REQUIRE(session.lane.attach(memory.descriptors(), memory.bytes()) == "");
+TEST_CASE_FIXTURE(InLane,
+                  "a survivor costs some calls for each of its pages, and nothing for the others") {
   session.lane.enter();
   const Segment segment = session.allocate(kChunks * kChunk, 1);
   session.lane.trim(std::array{Extent{segment.address, 2 * kChunk}});
@@ -224,12 +223,8 @@ TEST_CASE("a survivor costs some calls for each of its pages, and nothing for th
   session.free(segment);
 }
 
-TEST_CASE("of a segment only the pages that are alive are promoted, and the rest is the lane's") {
-  const Balance balance;
-  CudaSession session(kWindow * kChunk);
-  Lane& lane = session.lane;
-  Memory memory(session.device, kChunks);
-  REQUIRE(lane.attach(memory.descriptors(), memory.bytes()) == "");
+TEST_CASE_FIXTURE(
+    InLane, "of a segment only the pages that are alive are promoted, and the rest is the lane's") {
   const size_t before = fake_driver::alive().bytes;
   lane.enter();
   const Segment seed = session.allocate(kChunks * kChunk, 1);
@@ -268,12 +263,8 @@ TEST_CASE("of a segment only the pages that are alive are promoted, and the rest
   CHECK(lane.is_valid() == "");
 }
 
-TEST_CASE("a trimmed segment keeps its first page, so that no other has its address") {
-  const Balance balance;
-  CudaSession session(kWindow * kChunk);
-  Lane& lane = session.lane;
-  const Memory memory(session.device, kChunks);
-  REQUIRE(lane.attach(memory.descriptors(), memory.bytes()) == "");
+TEST_CASE_FIXTURE(InLane,
+                  "a trimmed segment keeps its first page, so that no other has its address") {
   lane.enter();
   const Segment first = session.allocate(4 * kChunk, 1), second = session.allocate(4 * kChunk, 2);
   lane.trim(std::array{Extent{second.address + kChunk, 1}, Extent{&balance, 8}});
@@ -290,12 +281,7 @@ TEST_CASE("a trimmed segment keeps its first page, so that no other has its addr
   CHECK(lane.is_valid() == "");
 }
 
-TEST_CASE("the rest of a trimmed segment stays whole when others are trimmed") {
-  const Balance balance;
-  CudaSession session(kWindow * kChunk);
-  Lane& lane = session.lane;
-  Memory memory(session.device, kChunks);
-  REQUIRE(lane.attach(memory.descriptors(), memory.bytes()) == "");
+TEST_CASE_FIXTURE(InLane, "the rest of a trimmed segment stays whole when others are trimmed") {
   lane.enter();
   const Segment first = session.allocate(4 * kChunk, 1);
   const std::array living{Extent{first.address + kChunk, 2 * kChunk}};
@@ -469,14 +455,9 @@ TEST_CASE("each call of the driver may fail once: nothing is lost, and nothing l
   CHECK(nth > 50);
 }
 
-TEST_CASE("no random path of a lane on a GPU loses a byte") {
-  const Balance balance;
+TEST_CASE_FIXTURE(InLane, "no random path of a lane on a GPU loses a byte") {
   std::mt19937 random(20);
   const auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };
-  CudaSession session(kWindow * kChunk);
-  Lane& lane = session.lane;
-  Memory memory(session.device, kChunks);
-  REQUIRE(lane.attach(memory.descriptors(), memory.bytes()) == "");
   struct Tensor {  // what is alive in a segment; all of it until a boundary
     Segment segment;
     size_t offset, bytes;

@@ -36,6 +36,7 @@ struct Segments {
     return segment;
   }
 
+  Balance balance;
   CudaDevice device;
   CudaSegments segments{device};
 };
@@ -48,109 +49,98 @@ void* allocated_by_a_thread(CudaMemory& memory, size_t bytes) {
 
 }  // namespace
 
-TEST_CASE(
+TEST_CASE_FIXTURE(
+    Segments,
     "memory that is paged out leaves the GPU, and comes back a thousand times at its addresses") {
-  const Balance balance;
-  Segments process;
-  const Segment segment = process.allocate(kChunk, 1);
+  const Segment segment = allocate(kChunk, 1);
   for (int i = 0; i < 1'000; ++i) {
-    REQUIRE(process.segments.page_out(directory()) == "");
-    REQUIRE(process.segments.bytes_out() == kChunk);
+    REQUIRE(segments.page_out(directory()) == "");
+    REQUIRE(segments.bytes_out() == kChunk);
     REQUIRE(fake_driver::alive().bytes == 0);
-    REQUIRE(process.segments.page_in() == "");
-    REQUIRE(process.segments.bytes_out() == 0);
+    REQUIRE(segments.page_in() == "");
+    REQUIRE(segments.bytes_out() == 0);
     REQUIRE(segment.is_whole());
-    REQUIRE(process.segments.is_valid() == "");
+    REQUIRE(segments.is_valid() == "");
   }
 }
 
-TEST_CASE("while some memory is out, segments are made and ended as before") {
-  const Balance balance;
-  Segments process;
-  const Segment out = process.allocate(3 * kChunk + 1, 1), ended = process.allocate(kChunk, 2);
-  REQUIRE(process.segments.page_out(directory()) == "");
-  CHECK(process.segments.bytes_out() == 5 * kChunk);
-  const Segment later = process.allocate(2 * kChunk, 3);
-  CHECK(process.segments.bytes() == 7 * kChunk);
-  CHECK(process.segments.free(ended.address));
-  CHECK_FALSE(process.segments.free(ended.address));
-  CHECK(process.segments.bytes_out() == 4 * kChunk);
-  REQUIRE(process.segments.page_out(directory()) == "");  // segments that came later
-  CHECK(process.segments.bytes_out() == 6 * kChunk);
-  REQUIRE(process.segments.page_in() == "");
+TEST_CASE_FIXTURE(Segments, "while some memory is out, segments are made and ended as before") {
+  const Segment out = allocate(3 * kChunk + 1, 1), ended = allocate(kChunk, 2);
+  REQUIRE(segments.page_out(directory()) == "");
+  CHECK(segments.bytes_out() == 5 * kChunk);
+  const Segment later = allocate(2 * kChunk, 3);
+  CHECK(segments.bytes() == 7 * kChunk);
+  CHECK(segments.free(ended.address));
+  CHECK_FALSE(segments.free(ended.address));
+  CHECK(segments.bytes_out() == 4 * kChunk);
+  REQUIRE(segments.page_out(directory()) == "");  // segments that came later
+  CHECK(segments.bytes_out() == 6 * kChunk);
+  REQUIRE(segments.page_in() == "");
   CHECK(out.is_whole());
   CHECK(later.is_whole());
-  CHECK(process.segments.is_valid() == "");
+  CHECK(segments.is_valid() == "");
 }
 
-TEST_CASE("segments that find no room on the GPU stay out, and nothing of them is lost") {
-  const Balance balance;
-  Segments process;
-  const Segment first = process.allocate(2 * kChunk, 1), second = process.allocate(2 * kChunk, 2);
-  REQUIRE(process.segments.page_out(directory()) == "");
+TEST_CASE_FIXTURE(Segments,
+                  "segments that find no room on the GPU stay out, and nothing of them is lost") {
+  const Segment first = allocate(2 * kChunk, 1), second = allocate(2 * kChunk, 2);
+  REQUIRE(segments.page_out(directory()) == "");
   fake_driver::set_capacity(3 * kChunk);  // a neighbour has the rest
-  CHECK(process.segments.page_in() ==
-        "4 MiB of the GPU's memory cannot be had again: out of memory");
-  CHECK(process.segments.bytes_out() == 2 * kChunk);
-  CHECK(process.segments.allocate(2 * kChunk) == nullptr);
-  CHECK(process.segments.is_valid() == "");
+  CHECK(segments.page_in() == "4 MiB of the GPU's memory cannot be had again: out of memory");
+  CHECK(segments.bytes_out() == 2 * kChunk);
+  CHECK(segments.allocate(2 * kChunk) == nullptr);
+  CHECK(segments.is_valid() == "");
   fake_driver::set_capacity(kPlenty);
-  CHECK(process.segments.page_in() == "");
+  CHECK(segments.page_in() == "");
   CHECK(first.is_whole());
   CHECK(second.is_whole());
 }
 
-TEST_CASE("segments that cannot be written stay in") {
-  const Balance balance;
-  Segments process;
-  CHECK(process.segments.page_out("/no/such/place") == "");  // there is nothing to write
-  const Segment segment = process.allocate(kChunk, 1);
-  CHECK(process.segments.page_out("/no/such/place") ==
+TEST_CASE_FIXTURE(Segments, "segments that cannot be written stay in") {
+  CHECK(segments.page_out("/no/such/place") == "");  // there is nothing to write
+  const Segment segment = allocate(kChunk, 1);
+  CHECK(segments.page_out("/no/such/place") ==
         "no file can be made in /no/such/place: No such file or directory");
-  CHECK(process.segments.bytes_out() == 0);
+  CHECK(segments.bytes_out() == 0);
   CHECK(segment.is_whole());
 }
 
-TEST_CASE("another thread cancels paging out, and all is in") {
-  const Balance balance;
-  Segments process;
-  std::vector<Segment> segments;
-  for (unsigned char i = 0; i < 16; ++i) segments.push_back(process.allocate(kChunk, i));
+TEST_CASE_FIXTURE(Segments, "another thread cancels paging out, and all is in") {
+  std::vector<Segment> made;
+  for (unsigned char i = 0; i < 16; ++i) made.push_back(allocate(kChunk, i));
   std::atomic<bool> is_over = false;
   std::thread other([&] {
-    while (!is_over) process.segments.cancel();
+    while (!is_over) segments.cancel();
   });
   std::string reason;
   while (reason.empty()) {
-    reason = process.segments.page_out(directory());
-    if (reason.empty()) REQUIRE(process.segments.page_in() == "");
+    reason = segments.page_out(directory());
+    if (reason.empty()) REQUIRE(segments.page_in() == "");
   }
   is_over = true;
   other.join();
   CHECK(reason == "paging out was cancelled");
-  CHECK(process.segments.bytes_out() == 0);
-  for (const Segment& segment : segments) CHECK(segment.is_whole());
+  CHECK(segments.bytes_out() == 0);
+  for (const Segment& segment : made) CHECK(segment.is_whole());
 }
 
-TEST_CASE("other threads allocate and free segments while all go out and in") {
-  const Balance balance;
-  Segments process;
-  const Segment kept = process.allocate(kChunk, 1);
+TEST_CASE_FIXTURE(Segments, "other threads allocate and free segments while all go out and in") {
+  const Segment kept = allocate(kChunk, 1);
   std::atomic<bool> is_over = false;
   const auto allocate_and_free = [&] {
-    while (!is_over) process.segments.free(process.segments.allocate(kChunk));
+    while (!is_over) segments.free(segments.allocate(kChunk));
   };
   std::thread first(allocate_and_free), second(allocate_and_free);
   for (int i = 0; i < 50; ++i) {
-    CHECK(process.segments.page_out(directory()) == "");
-    CHECK(process.segments.page_in() == "");
-    CHECK(process.segments.is_valid() == "");
+    CHECK(segments.page_out(directory()) == "");
+    CHECK(segments.page_in() == "");
+    CHECK(segments.is_valid() == "");
   }
   is_over = true;
   first.join();
   second.join();
   CHECK(kept.is_whole());
-  CHECK(process.segments.bytes() == kChunk);
+  CHECK(segments.bytes() == kChunk);
 }
 
 TEST_CASE("each call of the driver may fail once while segments move: nothing is lost") {
@@ -158,7 +148,6 @@ TEST_CASE("each call of the driver may fail once while segments move: nothing is
   do {
     ++nth;
     CAPTURE(nth);
-    const Balance balance;
     Segments process;
     fake_driver::fail(nth, 999);
     const Segment first = process.allocate(2 * kChunk, 1), second = process.allocate(kChunk, 2);

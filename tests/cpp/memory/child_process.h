@@ -13,8 +13,9 @@ inline pid_t process(const std::function<void()>& work) {
   return child;
 }
 
+// The status with which it ended; -1: there is no such child.
 inline int end_of(pid_t child) {
-  int status = 0;
+  int status = -1;
   waitpid(child, &status, 0);
   return status;
 }

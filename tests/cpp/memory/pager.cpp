@@ -24,6 +24,8 @@
 #include <thread>
 #include <vector>
 
+#include "child_process.h"
+
 using namespace gpushare;
 
 #ifdef __SANITIZE_THREAD__
@@ -106,27 +108,24 @@ class Blocks {
   std::mt19937_64 random_{1};
 };
 
+struct PagedBlocks {
+  Pager pager;
+  Blocks blocks{pager};
+};
+
 // The result of a child process: true when it ends by itself and reports success.
 bool in_a_child(const std::function<bool()>& holds) {
-  const pid_t child = fork();
-  if (child == 0) _exit(holds() ? 0 : 1);
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  return end_of(process([&] { _exit(holds() ? 0 : 1); })) == 0;
 }
 
 // The end of a child process that has SIGSEGV's default, and no core.
 int signal_that_ends(const std::function<void()>& code) {
-  const pid_t child = fork();
-  if (child == 0) {
+  const int status = end_of(process([&] {
     const rlimit none{0, 0};
     setrlimit(RLIMIT_CORE, &none);
     signal(SIGSEGV, SIG_DFL);
     code();
-    _exit(0);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
+  }));
   return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 }
 
@@ -148,9 +147,7 @@ void fork_with(Pager& pager, const std::function<bool()>& child) {
 
 }  // namespace
 
-TEST_CASE("a block that goes out comes back at the same address") {
-  Pager pager;
-  Blocks blocks(pager);
+TEST_CASE_FIXTURE(PagedBlocks, "a block that goes out comes back at the same address") {
   auto& block = blocks.add(10 * kMiB + 5);
   std::byte* middle = block.begin + 5 * kMiB;
   REQUIRE(pager.page_out(blocks.source(), directory()) == "");
@@ -164,9 +161,9 @@ TEST_CASE("a block that goes out comes back at the same address") {
   CHECK(pager.is_valid() == "");
 }
 
-TEST_CASE("a touch of a block that is out gives its bytes, and bytes that are written there stay") {
-  Pager pager;
-  Blocks blocks(pager);
+TEST_CASE_FIXTURE(
+    PagedBlocks,
+    "a touch of a block that is out gives its bytes, and bytes that are written there stay") {
   auto& block = blocks.add(9 * kMiB);
   REQUIRE(pager.page_out(blocks.source(), directory()) == "");
   std::thread([&] { block.write(6 * kMiB, std::byte{7}); }).join();
@@ -176,9 +173,7 @@ TEST_CASE("a touch of a block that is out gives its bytes, and bytes that are wr
   CHECK(block.is_intact());
 }
 
-TEST_CASE("a system call reads a block that is out") {
-  Pager pager;
-  Blocks blocks(pager);
+TEST_CASE_FIXTURE(PagedBlocks, "a system call reads a block that is out") {
   auto& block = blocks.add(kMiB);
   REQUIRE(pager.page_out(blocks.source(), directory()) == "");
   int ends[2];
@@ -192,9 +187,7 @@ TEST_CASE("a system call reads a block that is out") {
   CHECK(pager.page_in() == "");
 }
 
-TEST_CASE("a block that is lent stays in, and the others go out") {
-  Pager pager;
-  Blocks blocks(pager);
+TEST_CASE_FIXTURE(PagedBlocks, "a block that is lent stays in, and the others go out") {
   for (int i = 0; i < 3; ++i) blocks.add(3 * kMiB);
   REQUIRE(pager.page_out(blocks.source(), directory(), {blocks[1].range()}) == "");
   CHECK(pager.is_out(blocks[0].begin + kMiB));
@@ -204,9 +197,8 @@ TEST_CASE("a block that is lent stays in, and the others go out") {
   CHECK(blocks.are_intact());
 }
 
-TEST_CASE("a thread reads into a block that was lent while it was out, and no call fails") {
-  Pager pager;
-  Blocks blocks(pager);
+TEST_CASE_FIXTURE(PagedBlocks,
+                  "a thread reads into a block that was lent while it was out, and no call fails") {
   for (int i = 0; i < 2; ++i) blocks.add(20 * kMiB);
   auto& block = blocks[0];
   const int zeros = open("/dev/zero", O_RDONLY);
@@ -237,9 +229,7 @@ TEST_CASE("a thread reads into a block that was lent while it was out, and no ca
   CHECK(blocks.are_intact());
 }
 
-TEST_CASE("a lent block is ordinary memory again once it is freed") {
-  Pager pager;
-  Blocks blocks(pager);
+TEST_CASE_FIXTURE(PagedBlocks, "a lent block is ordinary memory again once it is freed") {
   const Range range = blocks.add(64 * kMiB).range();
   REQUIRE(pager.page_out(blocks.source(), directory()) == "");
   REQUIRE(pager.page_in({range}) == "");
@@ -268,9 +258,7 @@ TEST_CASE("a block that was never touched has no memory to page out") {
   munmap(memory, 96 * kMiB);
 }
 
-TEST_CASE("a second page-out takes the blocks that are not out yet") {
-  Pager pager;
-  Blocks blocks(pager);
+TEST_CASE_FIXTURE(PagedBlocks, "a second page-out takes the blocks that are not out yet") {
   blocks.add(kMiB);
   REQUIRE(pager.page_out(blocks.source(), directory()) == "");
   const size_t first = pager.bytes_out();
@@ -282,9 +270,7 @@ TEST_CASE("a second page-out takes the blocks that are not out yet") {
   CHECK(blocks.are_intact());
 }
 
-TEST_CASE("a range that is named twice goes out once") {
-  Pager pager;
-  Blocks blocks(pager);
+TEST_CASE_FIXTURE(PagedBlocks, "a range that is named twice goes out once") {
   const Range range = blocks.add(kMiB).range();
   const auto twice = [&](std::vector<Range>& ranges) { ranges = {range, range}; };
   REQUIRE(pager.page_out(twice, directory()) == "");
@@ -294,9 +280,7 @@ TEST_CASE("a range that is named twice goes out once") {
   CHECK(blocks.are_intact());
 }
 
-TEST_CASE("a block that is freed while it is out is ordinary memory again") {
-  Pager pager;
-  Blocks blocks(pager);
+TEST_CASE_FIXTURE(PagedBlocks, "a block that is freed while it is out is ordinary memory again") {
   blocks.add(5 * kMiB);
   blocks.add(100 * kKiB);
   blocks.add(5 * kMiB);
@@ -311,9 +295,7 @@ TEST_CASE("a block that is freed while it is out is ordinary memory again") {
   CHECK(blocks.are_intact());
 }
 
-TEST_CASE("a page-out that is cancelled has everything back in") {
-  Pager pager;
-  Blocks blocks(pager);
+TEST_CASE_FIXTURE(PagedBlocks, "a page-out that is cancelled has everything back in") {
   blocks.add(20 * kMiB);
   const auto cancelled = [&](std::vector<Range>& ranges) {
     blocks.source()(ranges);
@@ -325,9 +307,8 @@ TEST_CASE("a page-out that is cancelled has everything back in") {
   CHECK(pager.is_valid() == "");
 }
 
-TEST_CASE("where no file can be made nothing goes out, and the reason is reported") {
-  Pager pager;
-  Blocks blocks(pager);
+TEST_CASE_FIXTURE(PagedBlocks,
+                  "where no file can be made nothing goes out, and the reason is reported") {
   blocks.add(kMiB);
   CHECK(pager.page_out(blocks.source(), "/nowhere") ==
         "no file can be made in /nowhere: No such file or directory");
@@ -349,9 +330,8 @@ TEST_CASE("where the file has no room nothing goes out, and the reason is report
   }));
 }
 
-TEST_CASE("blocks that cannot be read are reported, and all others come back") {
-  Pager pager;
-  Blocks blocks(pager);
+TEST_CASE_FIXTURE(PagedBlocks,
+                  "blocks that cannot be read are reported, and all others come back") {
   blocks.add(36 * kMiB);
   std::byte* bad = blocks[0].begin + (4096 - reinterpret_cast<uintptr_t>(blocks[0].begin) % 4096);
   REQUIRE(pager.page_out(blocks.source(), directory()) == "");
@@ -371,36 +351,32 @@ TEST_CASE("blocks that cannot be read are reported, and all others come back") {
   CHECK(pager.bytes_out() == 0);
 }
 
-TEST_CASE("a child that was forked while all is out reads it, whatever its parent does") {
-  Pager pager;
-  Blocks blocks(pager);
+TEST_CASE_FIXTURE(PagedBlocks,
+                  "a child that was forked while all is out reads it, whatever its parent does") {
   blocks.add(9 * kMiB);
   REQUIRE(pager.page_out(blocks.source(), directory()) == "");
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   pager.before_fork();
-  const pid_t child = fork();
-  if (child == 0) {
+  const pid_t child = process([&] {
     pager.after_fork_in_child();
     char byte;
     const bool told = read(ends[0], &byte, 1) == 1;
     const bool back = pager.page_in().empty() && pager.is_valid().empty();
     _exit(told && back && blocks.are_intact() ? 0 : 1);
-  }
+  });
   pager.after_fork_in_parent();
   REQUIRE(pager.page_in() == "");
   std::memset(blocks[0].begin, 0, 9 * kMiB);
   CHECK(write(ends[1], "x", 1) == 1);
-  int status = 0;
-  waitpid(child, &status, 0);
-  CHECK(status == 0);
+  CHECK(end_of(child) == 0);
   close(ends[0]);
   close(ends[1]);
 }
 
-TEST_CASE("a fork waits for the piece that moves, and not for the whole page-out of a thread") {
-  Pager pager;
-  Blocks blocks(pager);
+TEST_CASE_FIXTURE(
+    PagedBlocks,
+    "a fork waits for the piece that moves, and not for the whole page-out of a thread") {
   blocks.add(128 * kMiB);
   bool came_between = false;
   for (int i = 0; i < 20 && !came_between; ++i) {
@@ -486,9 +462,7 @@ TEST_CASE("threads free and allocate while pages move") {
   CHECK(mine.are_intact());
 }
 
-TEST_CASE("the number of mappings does not grow with every page-out") {
-  Pager pager;
-  Blocks blocks(pager);
+TEST_CASE_FIXTURE(PagedBlocks, "the number of mappings does not grow with every page-out") {
   blocks.add(40 * kMiB);
   for (int i = 0; i < 50; ++i) blocks.add(70 * kKiB);
   const size_t before = mappings();
@@ -554,11 +528,9 @@ TEST_CASE("handlers before and after ours are called, and none in a circle") {
   }));
 }
 
-TEST_CASE("no random path loses a byte") {
+TEST_CASE_FIXTURE(PagedBlocks, "no random path loses a byte") {
   std::mt19937 random(7);
   const auto below = [&](size_t n) { return random() % n; };
-  Pager pager;
-  Blocks blocks(pager);
   for (int i = 0; i < 1000; ++i) {
     CAPTURE(i);
     auto* block = blocks.size() > 0 ? &blocks[below(blocks.size())] : nullptr;

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jupyter_gpushare._core import Decision, DeviceSnapshot, Host, Rules, SessionSpec
+from jupyter_gpushare._core import Decision, DeviceSnapshot, Host, Rules, SessionSpec, policies
 
 DEVICE = "device"
+POLICIES = [name for name, _ in policies()]
 
 
 def event_of_device(name: str) -> Callable[..., Decision]:

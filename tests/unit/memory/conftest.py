@@ -14,6 +14,7 @@ import torch
 from jupyter_gpushare import _core
 
 MIB = 1 << 20
+LARGE = MIB // 4  # floats in one MiB
 WINDOW = 256 * MIB  # addresses; a process keeps its one window until it ends
 OPEN_ALREADY = "a window of addresses is open already"
 

@@ -14,9 +14,8 @@ import torch
 from jupyter_gpushare import _core
 from jupyter_gpushare._core_testing import overflows, waits
 
-from .conftest import MIB, beside_child
+from .conftest import LARGE, MIB, beside_child
 
-LARGE = MIB // 4  # floats in one MiB
 PATIENCE = 60.0  # seconds; a process that waits longer for the other one fails
 
 

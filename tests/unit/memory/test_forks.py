@@ -14,9 +14,8 @@ import torch
 from jupyter_gpushare._core import AllocationCounter, Lane, Pager
 
 from ...polling import comes
-from .conftest import MIB, SharedLane, in_child
+from .conftest import LARGE, MIB, SharedLane, in_child
 
-LARGE = MIB // 4  # floats in one MiB
 FORKS = 40
 
 

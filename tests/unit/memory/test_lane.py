@@ -13,10 +13,7 @@ from jupyter_gpushare import _core
 from jupyter_gpushare._core_testing import overflows
 
 from ...programs.iterations import Bits, Iteration, bits, cnn, of_cnn
-from .conftest import MIB, SharedLane
-
-LARGE = MIB // 4  # floats in one MiB
-
+from .conftest import LARGE, MIB, SharedLane
 
 # --- whole trainings ------------------------------------------------------------------------------
 

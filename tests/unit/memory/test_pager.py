@@ -29,7 +29,6 @@ DIRECTORY = os.environ.get("TMPDIR", "/tmp")
 @pytest.fixture(autouse=True)
 def valid() -> Iterator[None]:
     assert AllocationCounter.install() == ""
-    torch.set_num_threads(1)
     gc.collect()
     yield
     assert Pager.is_valid() == ""

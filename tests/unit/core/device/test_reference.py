@@ -13,20 +13,11 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from jupyter_gpushare._core import (
-    Decision,
-    Demand,
-    Reason,
-    Rules,
-    SessionSpec,
-    SqueezeOption,
-    policies,
-)
+from jupyter_gpushare._core import Decision, Demand, Reason, Rules, SessionSpec, SqueezeOption
 
-from ..scheduler import Scheduler
+from ..scheduler import POLICIES, Scheduler
 from ..searches import tries
 
-POLICIES = [name for name, _ in policies()]
 CAPACITY = 100
 QUANTUM, AGING, LEASE, FORGOTTEN = 0.25, 2.0, 1.0, 0.001
 TIMES = {"quantum": QUANTUM, "half_life": math.inf, "lease": LEASE, "aging": AGING}

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpushare import _core
 from jupyter_gpushare._core import Decision, Demand, Host, Reason, Rules, SessionSpec
 from jupyter_gpushare.reasons import sentence
 
-from ..scheduler import Scheduler
+from ..scheduler import POLICIES, Scheduler
 from ..searches import tries
 
 GIB = 1 << 30
@@ -136,7 +135,6 @@ def told(decision: Decision) -> tuple[list[Any], ...]:
     )
 
 
-POLICIES = [name for name, _ in _core.policies()]
 WHATS = ("open", "request", "request", "finish", "report", "busy", "close", "change", "time")
 
 

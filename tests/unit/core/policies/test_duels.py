@@ -14,15 +14,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jupyter_gpushare._core import Demand, Rules, SessionSpec, policies
+from jupyter_gpushare._core import Demand, Rules, SessionSpec
 
-from ..plain import Job, Simulation
-from ..scheduler import Scheduler
+from ..plain import GB, Job, Simulation
+from ..scheduler import POLICIES, Scheduler
 from ..searches import tries
 
-POLICIES = [name for name, _ in policies()]
 SECONDS = 20.0
-GB = 10**9
 SMALL = Demand(GB // 100, GB)
 ONE_LANE = Rules(running_lanes=1)
 LANES = (1, 2, 0)  # that run at once; 0: as the tuner finds

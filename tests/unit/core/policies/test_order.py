@@ -6,11 +6,10 @@ from random import Random
 
 import pytest
 
-from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec, policies
+from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec
 
-from ..scheduler import Scheduler
+from ..scheduler import POLICIES, Scheduler
 
-POLICIES = [name for name, _ in policies()]
 MB = 1 << 20
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare._core import Demand, Rules, policies
+from jupyter_gpushare._core import Demand, Rules
 from jupyter_gpushare.reasons import sentence
 
-from ..plain import Job, Simulation
+from ..plain import GB, Job, Simulation
+from ..scheduler import POLICIES
 
-POLICIES = [name for name, _ in policies()]
-GB = 10**9
 ONE_LANE = Rules(running_lanes=1)
 
 

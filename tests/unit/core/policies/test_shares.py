@@ -10,10 +10,9 @@ from jupyter_gpushare._core import Demand, Reason, Rules, SessionSpec
 from jupyter_gpushare.reasons import sentence
 
 from ..looks import asked, granted, look, why
-from ..plain import Job, Simulation
+from ..plain import GB, Job, Simulation
 from ..scheduler import Scheduler
 
-GB = 10**9
 BOOSTED = Rules(boost=0.5)
 SMALL = Demand(GB // 100, GB)
 
