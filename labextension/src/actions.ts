@@ -10,6 +10,22 @@ export const NAMESPACE = 'jupyter-gpushare/api/v1';
 /** Sends a request to a path below NAMESPACE. */
 export type Send = (path: string, init: RequestInit) => Promise<Response>;
 
+/** The answer to a request; a refusal is an Error with one sentence. */
+export async function request<Answer>(
+  send: Send,
+  path: string[],
+  init: RequestInit = {},
+  query = ''
+): Promise<Answer> {
+  const where = path.map(encodeURIComponent).join('/') + query;
+  const answer = await send(where, init);
+  const body = await answer.json().catch(() => ({}));
+  if (!answer.ok) {
+    throw new Error(body.message || answer.statusText);
+  }
+  return body;
+}
+
 export class RestActions implements IActions {
   constructor(send: Send) {
     this._send = send;
@@ -31,18 +47,13 @@ export class RestActions implements IActions {
     return this._carryOut('PUT', ['classes'], choice);
   }
 
-  private async _carryOut(
+  private _carryOut(
     method: string,
     path: string[],
     body: object
   ): Promise<void> {
-    const where = path.map(encodeURIComponent).join('/');
     const init = { method, body: JSON.stringify(body) };
-    const answer = await this._send(where, init);
-    if (!answer.ok) {
-      const failure = await answer.json().catch(() => ({}));
-      throw new Error(failure.message || answer.statusText);
-    }
+    return request(this._send, path, init);
   }
 
   private _send: Send;

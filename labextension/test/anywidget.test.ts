@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import widget from '../src/anywidget';
-import { running, snapshot } from './states';
+import { running, showPage, snapshot } from './states';
 
 /** A widget's model, as its kernel and all pages have it. */
 class Model {
@@ -33,23 +33,13 @@ class Model {
 }
 
 let model: Model;
-let hidden: boolean;
 const render = (el = document.createElement('div')) =>
   widget.render({ model, el });
-
-function show(visible: boolean) {
-  hidden = !visible;
-  document.dispatchEvent(new Event('visibilitychange'));
-}
 
 beforeEach(() => {
   vi.useFakeTimers();
   model = new Model();
-  hidden = false;
-  Object.defineProperty(document, 'hidden', {
-    configurable: true,
-    get: () => hidden
-  });
+  showPage(true);
 });
 
 afterEach(() => {
@@ -59,9 +49,9 @@ afterEach(() => {
 describe('the widget', () => {
   it('watches while its page is seen', () => {
     const end = render();
-    show(false);
+    showPage(false);
     expect(model.watched).toBe(false);
-    show(true);
+    showPage(true);
     expect(model.watched).toBe(true);
     end();
     expect(model.watched).toBe(false);
@@ -95,7 +85,7 @@ describe('the widget', () => {
 
   it('leaves nothing behind', () => {
     render()();
-    show(true);
+    showPage(true);
     expect(vi.getTimerCount()).toBe(0);
     expect(model.of('change:state').size).toBe(0);
     expect(model.of('change:watched').size).toBe(0);

@@ -2,8 +2,8 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { IJobs } from '../src/view/jobs';
 import { ACTIVE_MS, JobsModel, QUIET_MS } from '../src/lab/jobs_model';
 import { IClusterView, IJobView, INodeView } from '../src/state/snapshot';
-import { GpuShareView } from '../src/view/view';
-import { emptyNode, snapshot } from './states';
+import { snapshot } from './states';
+import { all, newPage, node, press, texts, view } from './view/looks';
 
 const job = (fields: Partial<IJobView> = {}): IJobView => ({
   type: 'JobView',
@@ -47,16 +47,10 @@ const cluster = (fields: Partial<IClusterView> = {}): IClusterView => ({
   ...fields
 });
 
-let node: HTMLElement;
-let view: GpuShareView;
 let known: IJobs;
 
-const texts = (selector: string) =>
-  [...node.querySelectorAll(selector)].map(found => found.textContent);
-const press = (label: string) =>
-  [...node.querySelectorAll('button')]
-    .find(found => found.textContent === label)!
-    .click();
+const figures = (of: 'job' | 'node') =>
+  texts(`.jp-GpuShare-${of} .jp-GpuShare-figure`);
 
 function show(shown: IClusterView | null, fields: Partial<IJobs> = {}) {
   known = {
@@ -70,8 +64,7 @@ function show(shown: IClusterView | null, fields: Partial<IJobs> = {}) {
 }
 
 beforeEach(() => {
-  node = emptyNode();
-  view = new GpuShareView(node);
+  newPage();
   vi.useFakeTimers({ now: 33_000, toFake: ['Date'] });
 });
 
@@ -105,13 +98,8 @@ describe('the section of jobs', () => {
       'runs on n0',
       'waits'
     ]);
-    expect(texts('.jp-GpuShare-job .jp-GpuShare-figure')).toEqual([
-      '2 GPUs · 32 s',
-      '2 GPUs'
-    ]);
-    const [figure] = node.querySelectorAll<HTMLElement>(
-      '.jp-GpuShare-job .jp-GpuShare-figure'
-    );
+    expect(figures('job')).toEqual(['2 GPUs · 32 s', '2 GPUs']);
+    const [figure] = all<HTMLElement>('.jp-GpuShare-job .jp-GpuShare-figure');
     expect(figure.title).toBe('GPU time 64 s');
   });
 
@@ -121,46 +109,34 @@ describe('the section of jobs', () => {
     const line = 'it exited with status 1: NameError: x';
     const failed = job({ state: 'failed', ended: 11, sentence, line });
     show(cluster({ jobs: [failed] }));
-    const [reason] = node.querySelectorAll<HTMLElement>(
-      '.jp-GpuShare-job .jp-GpuShare-reason'
-    );
+    const [reason] = all<HTMLElement>('.jp-GpuShare-job .jp-GpuShare-reason');
     expect(reason.textContent).toBe(line);
     expect(reason.title).toBe(sentence);
-    expect(texts('.jp-GpuShare-job .jp-GpuShare-figure')).toEqual([
-      '2 GPUs · 10 s'
-    ]);
+    expect(figures('job')).toEqual(['2 GPUs · 10 s']);
   });
 
   it('says which part of a GPU a job wants', () => {
     show(cluster({ jobs: [job({ gpus: 0.25, first: null })] }));
-    expect(texts('.jp-GpuShare-job .jp-GpuShare-figure')).toEqual([
-      '0.25 of a GPU'
-    ]);
+    expect(figures('job')).toEqual(['0.25 of a GPU']);
   });
 
   it('draws the GPUs of a node that jobs have, that others have, and free ones', () => {
     show(cluster());
-    const kinds = [...node.querySelectorAll('.jp-GpuShare-gpus i')].map(
-      ({ className }) => className
-    );
+    const kinds = all('.jp-GpuShare-gpus i').map(({ className }) => className);
     expect(kinds).toEqual(['jp-mod-ours', 'jp-mod-ours', 'jp-mod-others', '']);
-    expect(texts('.jp-GpuShare-node .jp-GpuShare-figure')).toEqual([
-      '3 of 4 GPUs used'
-    ]);
+    expect(figures('node')).toEqual(['3 of 4 GPUs used']);
   });
 
   it('draws the part of a GPU that is used', () => {
     const half = { ...node0, gpus: 1, shards: 4, used: 0.75, ours: 0.5 };
     show(cluster({ nodes: [half] }));
-    const parts = [...node.querySelectorAll('.jp-GpuShare-gpus i')];
-    expect(parts.map(one => (one as HTMLElement).style.flexGrow)).toEqual([
+    const parts = all<HTMLElement>('.jp-GpuShare-gpus i');
+    expect(parts.map(({ style }) => style.flexGrow)).toEqual([
       '0.5',
       '0.25',
       '0.25'
     ]);
-    expect(texts('.jp-GpuShare-node .jp-GpuShare-figure')).toEqual([
-      '0.75 of 1 GPU used'
-    ]);
+    expect(figures('node')).toEqual(['0.75 of 1 GPU used']);
   });
 
   it('draws a bar where a node has many GPUs, and none for one that is away or has none', () => {
@@ -177,10 +153,7 @@ describe('the section of jobs', () => {
     };
     show(cluster({ nodes: [away, host] }));
     expect(node.querySelectorAll('.jp-GpuShare-gpus i')).toHaveLength(0);
-    expect(texts('.jp-GpuShare-node .jp-GpuShare-figure')).toEqual([
-      'drained by root',
-      'has no GPU'
-    ]);
+    expect(figures('node')).toEqual(['drained by root', 'has no GPU']);
   });
 
   it('shows the newest jobs that have ended, and all on demand', () => {

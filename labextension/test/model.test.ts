@@ -5,7 +5,7 @@ import {
   GpuShareModel,
   LAST_RETRY_MS
 } from '../src/state/model';
-import { running, snapshot, viewer } from './states';
+import { running, showPage, snapshot, viewer } from './states';
 
 /** A socket whose other end is the test. */
 class Socket {
@@ -18,7 +18,6 @@ class Socket {
 }
 
 let sockets: Socket[];
-let hidden: boolean;
 let model: GpuShareModel;
 
 function connect(): WebSocket {
@@ -26,19 +25,13 @@ function connect(): WebSocket {
   return sockets[sockets.length - 1] as unknown as WebSocket;
 }
 
-function show(visible: boolean) {
-  hidden = !visible;
-  document.dispatchEvent(new Event('visibilitychange'));
-}
+const tell = (message: object) =>
+  sockets[0].onmessage!({ data: JSON.stringify(message) });
 
 beforeEach(() => {
   vi.useFakeTimers();
   sockets = [];
-  hidden = false;
-  Object.defineProperty(document, 'hidden', {
-    configurable: true,
-    get: () => hidden
-  });
+  showPage(true);
   model = new GpuShareModel(connect);
 });
 
@@ -52,7 +45,7 @@ describe('GpuShareModel', () => {
     const seen = vi.fn();
     model.changed.connect(seen);
     expect(model.state).toBeNull();
-    sockets[0].onmessage!({ data: JSON.stringify(snapshot(running)) });
+    tell(snapshot(running));
     expect(seen).toHaveBeenCalledTimes(1);
     expect(model.state).toEqual(snapshot(running));
   });
@@ -60,14 +53,14 @@ describe('GpuShareModel', () => {
   it('knows the viewer before the state that it holds for', () => {
     const seen = vi.fn();
     model.changed.connect(() => seen(model.viewer?.user));
-    sockets[0].onmessage!({ data: JSON.stringify(viewer()) });
+    tell(viewer());
     expect(seen).not.toHaveBeenCalled();
-    sockets[0].onmessage!({ data: JSON.stringify(snapshot(running)) });
+    tell(snapshot(running));
     expect(seen).toHaveBeenCalledWith('alice');
   });
 
   it('judges the state by its clock, though no event comes', () => {
-    sockets[0].onmessage!({ data: JSON.stringify(snapshot(running)) });
+    tell(snapshot(running));
     const held = () => {
       const { state } = model;
       return isSnapshot(state) ? state.devices[0].turns[0].held : null;
@@ -78,7 +71,7 @@ describe('GpuShareModel', () => {
   });
 
   it('keeps the last state while its server, or its broker, is away', () => {
-    sockets[0].onmessage!({ data: JSON.stringify(snapshot(running)) });
+    tell(snapshot(running));
     sockets[0].onclose!();
     expect(model.state).toMatchObject({ code: 'disconnected' });
     expect(model.known).toEqual(snapshot(running));
@@ -108,28 +101,28 @@ describe('GpuShareModel', () => {
   });
 
   it('stands by while the page is hidden, keeping what it knew', () => {
-    sockets[0].onmessage!({ data: JSON.stringify(snapshot(running)) });
-    show(false);
+    tell(snapshot(running));
+    showPage(false);
     expect(sockets[0].closed).toBe(true);
     vi.advanceTimersByTime(10 * LAST_RETRY_MS);
     expect(sockets).toHaveLength(1);
     expect(model.known).toEqual(snapshot(running));
-    show(true);
+    showPage(true);
     expect(sockets).toHaveLength(2);
   });
 
   it('does not open a second socket while a retry is due', () => {
     sockets[0].onclose!();
-    show(false);
-    show(true);
+    showPage(false);
+    showPage(true);
     vi.advanceTimersByTime(LAST_RETRY_MS);
     expect(sockets).toHaveLength(2);
   });
 
   it('leaves nothing behind', () => {
     model.dispose();
-    show(false);
-    show(true);
+    showPage(false);
+    showPage(true);
     vi.advanceTimersByTime(LAST_RETRY_MS);
     expect(sockets).toHaveLength(1);
     expect(sockets[0].closed).toBe(true);

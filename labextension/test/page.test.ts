@@ -24,7 +24,7 @@ beforeEach(() => {
       }
     }
   );
-  fetched.mockReset().mockResolvedValue({ ok: true, status: 200 });
+  fetched.mockReset().mockResolvedValue(Response.json({}));
   vi.stubGlobal('fetch', fetched);
   node = document.createElement('main');
   node.dataset.baseUrl = '/services/gpushare/';

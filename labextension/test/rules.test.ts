@@ -1,15 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
-import { IActions } from '../src/view/view_model';
 import { ISnapshot, IViewer } from '../src/state/snapshot';
-import { GpuShareView } from '../src/view/view';
-import {
-  countedActions,
-  emptyNode,
-  running,
-  session,
-  snapshot,
-  viewer
-} from './states';
+import { running, session, snapshot, viewer } from './states';
+import { actions, all, newPage, node, press, view } from './view/looks';
 
 const groups = [
   { name: 'course', weight: 1, teachers: ['tina'] },
@@ -24,15 +16,7 @@ const held = session({
   group: 'lab'
 });
 
-let node: HTMLElement;
-let view: GpuShareView;
-let actions: IActions;
-
-beforeEach(() => {
-  node = emptyNode();
-  actions = countedActions();
-  view = new GpuShareView(node, undefined, actions);
-});
+beforeEach(newPage);
 
 function show(changes: Partial<ISnapshot>, who: IViewer | null = tina) {
   const state = { ...snapshot(running), groups, ...changes };
@@ -40,10 +24,6 @@ function show(changes: Partial<ISnapshot>, who: IViewer | null = tina) {
 }
 
 const rules = () => node.querySelector('.jp-GpuShare-rulebook');
-const press = (label: string) =>
-  [...node.querySelectorAll('button')]
-    .find(found => found.textContent === label)!
-    .click();
 
 describe('rules', () => {
   it('take no room where there are none', () => {
@@ -130,17 +110,13 @@ describe('a teacher', () => {
     const tim = viewer({ user: 'tim' });
     const state = { ...snapshot(held), groups };
     view.update({ state, receivedAt: 0, viewer: tim });
-    node
-      .querySelector<HTMLElement>('.jp-GpuShare-notebook [aria-expanded]')!
-      .click();
+    press('alice.ipynb');
     const input = node.querySelector<HTMLInputElement>(
       '.jp-GpuShare-details input'
     )!;
     input.value = '3';
     input.dispatchEvent(new Event('change'));
     expect(actions.change).toHaveBeenCalledWith('a', { weight: 3 });
-    expect(
-      [...node.querySelectorAll('.jp-GpuShare-details button')].length
-    ).toBe(0);
+    expect(all('.jp-GpuShare-details button')).toEqual([]);
   });
 });

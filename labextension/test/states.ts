@@ -1,7 +1,5 @@
 /** States as a server sends them, for the tests. */
 
-import { vi } from 'vitest';
-import { IActions } from '../src/view/view_model';
 import {
   IDeviceView,
   IRestingView,
@@ -170,19 +168,11 @@ export function viewer(changes: Partial<IViewer> = {}): IViewer {
   };
 }
 
-/** What a view may do, each counted. */
-export function countedActions(): IActions {
-  return {
-    change: vi.fn(),
-    ask: vi.fn(),
-    choosePolicy: vi.fn(),
-    holdClass: vi.fn()
-  };
-}
-
-/** The page's only element. */
-export function emptyNode(): HTMLElement {
-  const node = document.createElement('div');
-  document.body.replaceChildren(node);
-  return node;
+/** Let the page be seen, or be hidden as behind another tab. */
+export function showPage(visible: boolean) {
+  Object.defineProperty(document, 'hidden', {
+    configurable: true,
+    value: !visible
+  });
+  document.dispatchEvent(new Event('visibilitychange'));
 }

@@ -1,8 +1,8 @@
 /** The jobs of the viewer on a cluster, as the server was last asked. */
 
 import { ISignal, Signal } from '@lumino/signaling';
-import { Send } from '../actions';
-import { IJobs, logName } from '../view/jobs';
+import { request, Send } from '../actions';
+import { IJobs, isPresent, logName } from '../view/jobs';
 import { IClusterView, IJobLog, IJobView } from '../state/snapshot';
 
 export const ACTIVE_MS = 2000; // between two looks while a job is not over
@@ -18,11 +18,8 @@ export class JobsModel implements IJobs {
   }
 
   cluster: IClusterView | null = null;
+  logs: ReadonlyMap<string, IJobLog> = new Map();
   trouble = '';
-
-  get logs(): ReadonlyMap<string, IJobLog> {
-    return this._logs;
-  }
 
   get changed(): ISignal<this, void> {
     return this._changed;
@@ -32,11 +29,11 @@ export class JobsModel implements IJobs {
   tick(now: number, isOpen: (name: string) => boolean): void {
     const shown = this._jobs.filter(({ id }) => isOpen(logName(id)));
     const isDue =
-      now >= this._next || shown.some(({ id }) => !this._logs.has(id));
+      now >= this._next || shown.some(({ id }) => !this.logs.has(id));
     if (isDue && !this._looking) {
       this._next = Infinity; // until this look has ended
       void this._look(shown).then(() => {
-        this._next = now + (this._jobs.some(isActive) ? ACTIVE_MS : QUIET_MS);
+        this._next = now + (this._jobs.some(isPresent) ? ACTIVE_MS : QUIET_MS);
       });
     }
   }
@@ -44,7 +41,8 @@ export class JobsModel implements IJobs {
   /** Cancel a job; a refusal is an Error with one sentence. */
   async cancel(id: string): Promise<void> {
     const body = JSON.stringify({ ask: 'cancel' });
-    await this._ask(['jobs', id, 'asks'], { method: 'POST', body });
+    const init = { method: 'POST', body };
+    await request(this._send, ['jobs', id, 'asks'], init);
     this._next = -Infinity;
   }
 
@@ -55,12 +53,12 @@ export class JobsModel implements IJobs {
   private async _look(shown: IJobView[]): Promise<void> {
     this._looking = true;
     try {
-      this.cluster = await this._ask(['jobs'], {}, '?all=true');
-      this._logs = new Map(
+      this.cluster = await request(this._send, ['jobs'], {}, '?all=true');
+      this.logs = new Map(
         await Promise.all(
           shown.map(async ({ id }): Promise<[string, IJobLog]> => [
             id,
-            await this._ask(['jobs', id, 'log'], {})
+            await request(this._send, ['jobs', id, 'log'])
           ])
         )
       );
@@ -72,27 +70,8 @@ export class JobsModel implements IJobs {
     this._changed.emit();
   }
 
-  private async _ask<Answer>(
-    path: string[],
-    init: RequestInit,
-    query = ''
-  ): Promise<Answer> {
-    const where = path.map(encodeURIComponent).join('/') + query;
-    const answer = await this._send(where, init);
-    const body = await answer.json().catch(() => ({}));
-    if (!answer.ok) {
-      throw new Error(body.message || answer.statusText);
-    }
-    return body;
-  }
-
   private _changed = new Signal<this, void>(this);
-  private _logs = new Map<string, IJobLog>();
   private _looking = false;
   private _next = -Infinity;
   private _send: Send;
-}
-
-function isActive({ ended }: IJobView): boolean {
-  return ended === null;
 }

@@ -3,6 +3,8 @@
  * page is drawn from it.
  */
 
+import { resting } from './notebook';
+import { runs } from './queue';
 import {
   IDeviceView,
   IRestingView,
@@ -64,21 +66,20 @@ function agedDevice(device: IDeviceView, seconds: number): IDeviceView {
     sessions: afterUnknown(
       device.sessions.map(one => agedSession(one, seconds))
     ),
-    // an older broker knows of neither
-    resting: (device.resting ?? []).map(one => agedResting(one, seconds)),
+    resting: resting(device).map(one => agedResting(one, seconds)),
+    // an older broker knows of none
     turns: (device.turns ?? []).map(turn => agedTurn(turn, seconds))
   };
 }
 
 function agedSession(session: ISessionView, seconds: number): ISessionView {
-  const hasTurn = session.state === 'running' || session.state === 'overdue';
   const isWaiting = session.waiting_seconds !== null;
   return {
     ...session,
     idle_seconds: later(session.idle_seconds, seconds),
     waiting_seconds: later(session.waiting_seconds, seconds),
     waited_seconds: session.waited_seconds + (isWaiting ? seconds : 0),
-    device_seconds: session.device_seconds + (hasTurn ? seconds : 0),
+    device_seconds: session.device_seconds + (runs(session) ? seconds : 0),
     expected_wait_seconds: left(session.expected_wait_seconds, seconds),
     // an older broker says neither
     iteration_seconds: later(session.iteration_seconds ?? null, seconds),

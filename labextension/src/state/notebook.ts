@@ -44,9 +44,14 @@ export function resting(device: IDeviceView): IRestingView[] {
   return device.resting ?? [];
 }
 
+/** All notebooks of a device. */
+export function notebooksOn(device: IDeviceView): Notebook[] {
+  return [...device.sessions, ...resting(device)];
+}
+
 /** All notebooks of all devices; one that has several devices is there for each. */
 export function everyone({ devices }: ISnapshot): Notebook[] {
-  return devices.flatMap(device => [...device.sessions, ...resting(device)]);
+  return devices.flatMap(notebooksOn);
 }
 
 /**

@@ -1,12 +1,7 @@
 /** Which notebooks run, take turns or wait, in one order for the headline, the lanes and the table. */
 
-import {
-  IDeviceView,
-  IRestingView,
-  ISessionView,
-  ISnapshot,
-  ITurnView
-} from './snapshot';
+import { Notebook, rests } from './notebook';
+import { IDeviceView, ISessionView, ISnapshot, ITurnView } from './snapshot';
 
 /** Seconds; a longer turn does not change while a person reads. */
 export const QUICK_SECONDS = 3;
@@ -65,9 +60,9 @@ export function hadTurns(
  * Whether a cell may run there now, and would not run twice: nothing runs, waits
  * or is throttled, and no cell computes without the device.
  */
-export function isFree(notebook: ISessionView | IRestingView): boolean {
+export function isFree(notebook: Notebook): boolean {
   return (
-    !('state' in notebook) ||
+    rests(notebook) ||
     !(
       runs(notebook) ||
       waits(notebook) ||
@@ -87,9 +82,7 @@ export function inOrder(sessions: ISessionView[]): ISessionView[] {
   );
 }
 
-export function byName<T extends { name: string; id: string }>(
-  notebooks: T[]
-): T[] {
+export function byName<T extends Notebook>(notebooks: T[]): T[] {
   return [...notebooks].sort(compareNames);
 }
 
@@ -182,10 +175,7 @@ function rank(session: ISessionView): number {
   return found < 0 ? order.length : found;
 }
 
-function compareNames(
-  a: { name: string; id: string },
-  b: { name: string; id: string }
-): number {
+function compareNames(a: Notebook, b: Notebook): number {
   return (
     lastPart(a.name).localeCompare(lastPart(b.name)) || a.id.localeCompare(b.id)
   );

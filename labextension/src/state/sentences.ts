@@ -11,6 +11,7 @@ import {
   gang,
   isBusy,
   isSnapshot,
+  notebooksOn,
   rests,
   stateOf
 } from './notebook';
@@ -311,8 +312,8 @@ export function inThreeWords(
   if (notebook === null) {
     return trans.__('◌ GPU sharing: off');
   }
-  const there = state.devices.filter(({ sessions, resting }) =>
-    [...sessions, ...(resting ?? [])].some(({ id }) => id === notebook.id)
+  const there = state.devices.filter(device =>
+    notebooksOn(device).some(({ id }) => id === notebook.id)
   );
   const names = there.map(({ name }) => name).join(', ');
   const [mark, words] = markAndWords(there, notebook, trans);

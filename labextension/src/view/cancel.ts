@@ -74,6 +74,11 @@ export function cancelQuestion(
       toggle(name);
       act();
     }, viewModel);
+  const ways: [string, () => void][] = [
+    [say.pause, () => pause(session, viewModel)],
+    [say.stop, () => cancel(session, viewModel)],
+    [say.keep, () => undefined]
+  ];
   return div(
     'div',
     'question',
@@ -83,18 +88,7 @@ export function cancelQuestion(
       'div',
       'buttons',
       {},
-      button(
-        say.pause,
-        answer(() => pause(session, viewModel))
-      ),
-      button(
-        say.stop,
-        answer(() => cancel(session, viewModel))
-      ),
-      button(
-        say.keep,
-        answer(() => undefined)
-      )
+      ...ways.map(([label, act]) => button(label, answer(act)))
     )
   );
 }

@@ -3,7 +3,7 @@
  * each from its own end.
  */
 
-import { div, h, INode } from './dom';
+import { div, h, INode, svg } from './dom';
 import { bytes, stem } from '../state/format';
 import {
   ICurve,
@@ -65,15 +65,10 @@ function picture(
     nameOf(first),
     nameOf(second)
   );
-  return h(
-    'svg',
-    {
-      class: 'jp-GpuShare-curves',
-      viewBox: `0 0 ${HIGH} ${HIGH}`,
-      preserveAspectRatio: 'none',
-      role: 'img',
-      'aria-label': label
-    },
+  return svg(
+    'curves',
+    label,
+    `0 0 ${HIGH} ${HIGH}`,
     h('path', { class: 'jp-GpuShare-below', d: area(curves[0], width, HIGH) }),
     h('path', { class: 'jp-GpuShare-above', d: area(curves[1], width, 0) })
   );

@@ -3,7 +3,7 @@
  */
 
 import { pause } from './cancel';
-import { button, Child, div, h, INode } from './dom';
+import { button, Child, div, h, INode, labelled } from './dom';
 import { bytes, clock, labels, title } from '../state/format';
 import { gang, isOwn, Notebook, teaches } from '../state/notebook';
 import { atOnce, finish } from '../state/sentences';
@@ -13,6 +13,8 @@ import { squeezed } from '../state/squeezing';
 import { IViewModel } from './view_model';
 
 const GREATEST_WEIGHT = 1000;
+
+type Fact = [name: string, value: string];
 
 export function details(session: ISessionView, viewModel: IViewModel): INode {
   return div(
@@ -32,7 +34,7 @@ export function detailsAtRest(
   return div('div', 'details', {}, list(identity(notebook, viewModel)));
 }
 
-function list(rows: [string, string][]): INode {
+function list(rows: Fact[]): INode {
   const cells = rows.flatMap(([name, value]) => [
     h('dt', {}, name),
     h('dd', {}, value)
@@ -63,64 +65,53 @@ function maySetWeight(
 function identity(
   { name, user, pid }: Notebook,
   { trans }: IViewModel
-): [string, string][] {
+): Fact[] {
   return [
     [trans.__('Name'), name],
     [trans.__('Owner'), `${user}, ${trans.__('process %1', pid)}`]
   ];
 }
 
-function facts(
-  session: ISessionView,
-  viewModel: IViewModel
-): [string, string][] {
+function facts(session: ISessionView, viewModel: IViewModel): Fact[] {
   const { trans } = viewModel;
   const size = (count: number) =>
     session.measured ? bytes(count) : trans.__('not measured yet');
   const left = session.remaining_iterations;
   const loop = session.loop_iterations ?? null; // an older broker does not say it
-  return [
+  const all: (Fact | null)[] = [
     ...identity(session, viewModel),
-    ...(session.group
-      ? [[trans.__('Group'), session.group] as [string, string]]
-      : []),
-    ...(gang(session).length > 0
-      ? [[trans.__('Devices'), atOnce(session, trans)] as [string, string]]
-      : []),
+    session.group ? [trans.__('Group'), session.group] : null,
+    gang(session).length > 0
+      ? [trans.__('Devices'), atOnce(session, trans)]
+      : null,
     [title(labels(trans).persistent), size(session.persistent_bytes)],
     [title(labels(trans).ephemeral), size(session.ephemeral_bytes)],
-    ...(session.squeezing // an older broker does not say it
-      ? [
-          [trans.__('Squeezed'), squeezed(session.squeezing, trans)] as [
-            string,
-            string
-          ]
-        ]
-      : []),
+    session.squeezing // an older broker does not say it
+      ? [trans.__('Squeezed'), squeezed(session.squeezing, trans)]
+      : null,
     [
       trans.__('Iterations'),
       left === null || loop === null
         ? String(session.iterations)
         : trans.__('%1 of %2', Math.max(0, loop - left), loop)
     ],
-    ...(left === null || !session.busy
-      ? []
-      : [[trans.__('Finish'), finish(session, trans)] as [string, string]]),
+    left === null || !session.busy
+      ? null
+      : [trans.__('Finish'), finish(session, trans)],
     [trans.__('Device time'), clock(session.device_seconds)],
     [trans.__('Waited'), clock(session.waited_seconds)],
     // the field tells it where there is one
-    ...(maySetWeight(session, viewModel)
-      ? []
-      : [[trans.__('Weight'), String(session.weight)] as [string, string]]),
+    maySetWeight(session, viewModel)
+      ? null
+      : [trans.__('Weight'), String(session.weight)],
     [trans.__('Priority'), String(session.priority)]
   ];
+  return all.filter(fact => fact !== null);
 }
 
-function buttons(session: ISessionView, viewModel: IViewModel): Child {
-  const { trans, actions, act } = viewModel;
-  if (!actions) {
-    return null;
-  }
+function buttons(session: ISessionView, viewModel: IViewModel): INode {
+  const { trans, act } = viewModel;
+  const actions = viewModel.actions!; // the viewer may change something
   const name = viewModel.nameOf(session);
   const paused = session.state === 'paused';
   const isIdle = !session.busy && session.state === 'idle';
@@ -177,19 +168,14 @@ function weight(session: ISessionView, viewModel: IViewModel): INode {
     );
     act(actions!.change(session.id, { weight: value }), told, { field });
   };
-  return h(
-    'label',
-    {},
-    `${trans.__('Weight')} `,
-    div('input', 'input', {
-      type: 'number',
-      min: 0.1,
-      max: GREATEST_WEIGHT,
-      step: 'any',
-      value: String(session.weight),
-      onchange
-    })
-  );
+  return labelled(trans.__('Weight'), 'input', {
+    type: 'number',
+    min: 0.1,
+    max: GREATEST_WEIGHT,
+    step: 'any',
+    value: String(session.weight),
+    onchange
+  });
 }
 
 /** A field of numbers is empty where the typed text is none. */

@@ -47,6 +47,37 @@ export function button(
   return div('button', 'button', { type: 'button', onclick, ...props }, text);
 }
 
+/** A field of that kind, behind its label. */
+export function labelled(
+  label: string,
+  tag: 'input' | 'select',
+  props: IProps,
+  ...options: INode[]
+): INode {
+  return h('label', {}, `${label} `, div(tag, 'input', props, ...options));
+}
+
+export function note(text: string, key?: string): INode {
+  return div('p', 'note', { key }, text);
+}
+
+/** A sentence that says what is wrong; nothing where it is empty. */
+export function trouble(text: string, key: string): Child {
+  const props = { key, role: 'status' };
+  return text ? div('p', 'notice jp-mod-refused', props, text) : null;
+}
+
+/** Paths that are stretched to their place; `label` says what they show. */
+export function svg(
+  name: string,
+  label: string,
+  viewBox: string,
+  ...paths: INode[]
+): INode {
+  const props = { viewBox, preserveAspectRatio: 'none', role: 'img' };
+  return div('svg', name, { ...props, 'aria-label': label }, ...paths);
+}
+
 /** Make `children` the content of `root`. */
 export function draw(root: Element, children: Child[]): void {
   const focused = root.ownerDocument.activeElement;

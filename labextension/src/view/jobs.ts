@@ -1,6 +1,6 @@
 /** Jobs of the viewer on a cluster, their logs, and the GPUs of its nodes. */
 
-import { button, Child, div, h, INode } from './dom';
+import { button, Child, div, h, INode, note, trouble } from './dom';
 import { lasting } from '../state/format';
 import { IControls } from './view_model';
 import { IClusterView, IJobLog, IJobView, INodeView } from '../state/snapshot';
@@ -39,14 +39,15 @@ export function jobs(known: IJobs | null, controls: IControls): Child {
     { key: 'jobs', 'aria-label': trans.__('Jobs') },
     h('h2', {}, trans.__('Jobs')),
     div('p', 'headline', {}, headline(present, controls)),
-    trouble(known.trouble || cluster.trouble),
+    trouble(known.trouble || cluster.trouble, 'trouble'),
     h('ul', {}, ...cluster.nodes.map(node => nodeOf(node, controls))),
     h('ul', {}, ...present.map(job => jobOf(job, known, controls))),
     ...ended(known, controls)
   );
 }
 
-function isPresent({ ended }: IJobView): boolean {
+/** Whether a job is not over. */
+export function isPresent({ ended }: IJobView): boolean {
   return ended === null;
 }
 
@@ -59,17 +60,6 @@ function headline(present: IJobView[], { trans }: IControls): string {
   return waiting === 0
     ? trans._n('%1 job runs.', '%1 jobs run.', running)
     : trans.__('%1 running, %2 waiting.', running, waiting);
-}
-
-function trouble(sentence: string): Child {
-  return sentence
-    ? div(
-        'p',
-        'notice jp-mod-refused',
-        { key: 'trouble', role: 'status' },
-        sentence
-      )
-    : null;
 }
 
 // --- nodes ---
@@ -153,7 +143,7 @@ function ended(known: IJobs, controls: IControls): Child[] {
 }
 
 function jobOf(job: IJobView, known: IJobs, controls: IControls): INode {
-  const { trans, isOpen } = controls;
+  const { isOpen } = controls;
   return div(
     'li',
     `job jp-mod-${job.state}`,
@@ -173,14 +163,7 @@ function jobOf(job: IJobView, known: IJobs, controls: IControls): INode {
       logButton(job, controls),
       ...(isPresent(job) ? cancelButtons(job, known, controls) : [])
     ),
-    isOpen(logName(job.id))
-      ? log(
-          job,
-          known.logs.get(job.id) ?? null,
-          trans.__('Log of %1', job.id),
-          controls
-        )
-      : null
+    isOpen(logName(job.id)) ? log(job, known, controls) : null
   );
 }
 
@@ -242,20 +225,15 @@ function cancelButtons(
 }
 
 /** It stays at its end while it grows, unless the viewer has scrolled up. */
-function log(
-  { id }: IJobView,
-  known: IJobLog | null,
-  label: string,
-  { trans }: IControls
-): INode {
-  const text = known?.text ?? '';
+function log({ id }: IJobView, { logs }: IJobs, { trans }: IControls): INode {
+  const label = trans.__('Log of %1', id);
+  const known = logs.get(id);
+  const none = known ? trans.__('It has printed nothing.') : '…';
   return div(
     'div',
     'log',
     { key: `log ${id}`, tabindex: 0, role: 'region', 'aria-label': label },
-    h('pre', {}, text || (known ? trans.__('It has printed nothing.') : '…')),
-    known?.is_cut
-      ? div('p', 'note', {}, trans.__('Earlier lines are left out.'))
-      : null
+    h('pre', {}, known?.text || none),
+    known?.is_cut ? note(trans.__('Earlier lines are left out.')) : null
   );
 }

@@ -4,9 +4,16 @@
  */
 
 import { coLane } from './co_lane';
-import { div, h, INode } from './dom';
+import { div, h, INode, svg } from './dom';
 import { bytes, clock, stem } from '../state/format';
-import { gang, Notebook, resting, rests, stateOf } from '../state/notebook';
+import {
+  gang,
+  Notebook,
+  notebooksOn,
+  resting,
+  rests,
+  stateOf
+} from '../state/notebook';
 import { atOnce, QUICK_SIGN, sign } from '../state/sentences';
 import { arranged, byName, runs, takers, waits } from '../state/queue';
 import { IViewModel } from './view_model';
@@ -56,6 +63,10 @@ function laneRow(
   const shown = new Set(rows.map(({ id }) => id));
   const hidden = lane.members.filter(id => !shown.has(id)).length;
   const gone = goneRow(lane, device, viewModel);
+  const said =
+    rows.length > 0
+      ? hidden > 0 && trans._n('and %1 more', 'and %1 more', hidden)
+      : gone === null && trans.__('No turns in the last minute.');
   return div(
     'div',
     'lane',
@@ -79,22 +90,7 @@ function laneRow(
     ...rows.map(notebook => memberRow(notebook, device, viewModel)),
     gone,
     rows.length > 0 || gone !== null ? axis(viewModel) : null,
-    hidden > 0 && rows.length > 0
-      ? div(
-          'div',
-          'more',
-          { key: 'more' },
-          trans._n('and %1 more', 'and %1 more', hidden)
-        )
-      : null,
-    rows.length === 0 && gone === null
-      ? div(
-          'div',
-          'more',
-          { key: 'none' },
-          trans.__('No turns in the last minute.')
-        )
-      : null
+    said ? div('div', 'more', { key: 'more' }, said) : null
   );
 }
 
@@ -190,9 +186,7 @@ function goneRow(
   device: IDeviceView,
   viewModel: IViewModel
 ): INode | null {
-  const here = new Set(
-    [...device.sessions, ...resting(device)].map(({ id }) => id)
-  );
+  const here = new Set(notebooksOn(device).map(({ id }) => id));
   const turns = recent(device).filter(
     turn => turn.lane === lane.id && !here.has(turn.session)
   );
@@ -226,15 +220,10 @@ function strip(
     name,
     clock(held)
   );
-  return h(
-    'svg',
-    {
-      class: 'jp-GpuShare-strip',
-      viewBox: `0 0 ${SHOWN_SECONDS} 1`,
-      preserveAspectRatio: 'none',
-      role: 'img',
-      'aria-label': label
-    },
+  return svg(
+    'strip',
+    label,
+    `0 0 ${SHOWN_SECONDS} 1`,
     h('path', { class: 'jp-GpuShare-waited', d: wait }),
     h('path', { class: 'jp-GpuShare-turns', d: bars(shares, now) })
   );

@@ -3,9 +3,9 @@
  * lies on disk. A viewer may ask for the part of the bar that is used.
  */
 
-import { button, Child, div, h, INode } from './dom';
+import { button, Child, div, h, INode, note } from './dom';
 import { bytes, labels, stem, title } from '../state/format';
-import { Notebook, resting } from '../state/notebook';
+import { Notebook, notebooksOn } from '../state/notebook';
 import { IViewModel } from './view_model';
 import { IDeviceView, ILaneView, ISessionView } from '../state/snapshot';
 
@@ -28,13 +28,10 @@ export function memoryMap(device: IDeviceView, viewModel: IViewModel): INode {
     'section',
     'memory',
     { 'aria-label': trans.__('Memory of %1', device.name) },
-    h(
+    div(
       'div',
-      {
-        class: `jp-GpuShare-bar${many}`,
-        role: 'img',
-        'aria-label': words(device, viewModel)
-      },
+      `bar${many}`,
+      { role: 'img', 'aria-label': words(device, viewModel) },
       ...resident(device).map(session => kept(session, span, viewModel)),
       ...device.lanes.map(lane => laneOf(lane, device, span, viewModel)),
       part('unmanaged', 'unmanaged', device.unmanaged_bytes ?? 0, span, {
@@ -50,10 +47,7 @@ export function memoryMap(device: IDeviceView, viewModel: IViewModel): INode {
     legend(device, viewModel),
     unlabelled(device, span, viewModel),
     rest > 0
-      ? div(
-          'p',
-          'note',
-          {},
+      ? note(
           trans.__(
             'The bar shows the first %1; the other %2 are free.',
             bytes(span),
@@ -104,17 +98,15 @@ function unlabelled(
   if (there.length === 0) {
     return null;
   }
-  return div(
-    'p',
-    'note',
-    { key: 'unlabelled' },
+  return note(
     others > 0
       ? trans.__(
           'Too narrow for a name, from the left: %1, and %2 more.',
           named,
           others
         )
-      : trans.__('Too narrow for a name, from the left: %1.', named)
+      : trans.__('Too narrow for a name, from the left: %1.', named),
+    'unlabelled'
   );
 }
 
@@ -128,9 +120,7 @@ function paged(device: IDeviceView): number {
 
 /** Notebooks with memory on disk. */
 function out(device: IDeviceView): Notebook[] {
-  return [...device.sessions, ...resting(device)].filter(
-    one => one.paged_out_bytes > 0
-  );
+  return notebooksOn(device).filter(one => one.paged_out_bytes > 0);
 }
 
 /** Notebooks whose persistent memory is on the device: they are in a lane. */
@@ -230,13 +220,10 @@ function onDisk(
   });
   const label = trans.__('On disk: %1', bytes(paged(device)));
   return parts.length > 0
-    ? h(
+    ? div(
         'div',
-        {
-          class: 'jp-GpuShare-bar jp-mod-disk',
-          role: 'img',
-          'aria-label': label
-        },
+        'bar jp-mod-disk',
+        { role: 'img', 'aria-label': label },
         ...parts
       )
     : null;

@@ -31,6 +31,9 @@ import { IDeviceView, IRestingView, ISessionView } from '../state/snapshot';
 const SHOWN = 8; // of a group, until all are asked for
 const COLUMNS = 6;
 
+/** A row without times, and without a wait that could be cancelled. */
+const NO_WAIT = { since: '', expected: '', act: null, question: null };
+
 /** What the table shows of a notebook. */
 interface IRow {
   notebook: Notebook;
@@ -175,14 +178,11 @@ function takingTurns(session: ISessionView, viewModel: IViewModel): IRow {
   const state = viewModel.trans.__('takes turns');
   return {
     ...present(session, viewModel),
+    ...NO_WAIT,
     looks: `${session.state} jp-mod-quick`,
     sign: QUICK_SIGN,
     state,
     label: state,
-    since: '',
-    expected: '',
-    act: null,
-    question: null,
     reason: joined([
       viewModel.trans.__('shares the device in short turns'),
       progress(session, viewModel.trans)
@@ -196,15 +196,12 @@ function takingTurns(session: ISessionView, viewModel: IViewModel): IRow {
 function atRest(notebook: IRestingView, viewModel: IViewModel): IRow {
   const state = stateName(notebook, viewModel.trans);
   return {
+    ...NO_WAIT,
     notebook,
     looks: stateOf(notebook),
     sign: sign(notebook),
     state,
     label: state,
-    since: '',
-    expected: '',
-    act: null,
-    question: null,
     reason: joined([
       dueOrIdle(notebook, viewModel),
       onDisk(notebook.paged_out_bytes, viewModel)
@@ -268,16 +265,8 @@ function times({ since, expected }: IRow): string | null {
 }
 
 function badge({ sign, state, label }: IRow): INode {
-  return h(
-    'span',
-    {
-      class: 'jp-GpuShare-sign',
-      title: state,
-      role: 'img',
-      'aria-label': label
-    },
-    sign
-  );
+  const props = { title: state, role: 'img', 'aria-label': label };
+  return div('span', 'sign', props, sign);
 }
 
 function title(notebook: Notebook, viewModel: IViewModel): INode {

@@ -3,11 +3,11 @@
  * in force.
  */
 
-import { button, Child, div, h, INode } from './dom';
+import { button, Child, div, h, INode, labelled, trouble } from './dom';
 import { moment } from '../state/format';
 import { teaches } from '../state/notebook';
 import { IViewModel } from './view_model';
-import { IClassView, IGroupView, IReservationView } from '../state/snapshot';
+import { IClassView, IReservationView } from '../state/snapshot';
 
 const USUAL_MINUTES = 90; // of a class
 
@@ -28,27 +28,17 @@ export function rulebook(viewModel: IViewModel): Child {
     'section',
     'rulebook',
     { key: 'rulebook', 'aria-label': trans.__('Rules') },
-    wrong
-      ? div(
-          'p',
-          'notice jp-mod-refused',
-          { key: 'wrong', role: 'status' },
-          wrong
-        )
-      : null,
+    trouble(wrong, 'wrong'),
     ...parts
   );
 }
 
 function reservation(one: IReservationView, { trans }: IViewModel): INode {
+  const where = one.device || trans.__('all devices');
   const what =
     one.share < 1
-      ? trans.__(
-          '%1 % of %2',
-          Math.round(100 * one.share),
-          one.device || trans.__('all devices')
-        )
-      : one.device || trans.__('all devices');
+      ? trans.__('%1 % of %2', Math.round(100 * one.share), where)
+      : where;
   return h(
     'p',
     { key: `reserved ${one.group} ${one.device} ${one.begins}` },
@@ -126,30 +116,17 @@ function beginning(viewModel: IViewModel): Child {
       told
     );
   };
+  const names = groups.map(({ name }) => h('option', { value: name }, name));
   return div(
     'div',
     'buttons',
     { key: 'begin' },
-    h('label', {}, `${trans.__('Class of')} `, choice(groups)),
-    h(
-      'label',
-      {},
-      `${trans.__('Minutes')} `,
-      div('input', 'input', {
-        type: 'number',
-        min: 1,
-        value: String(USUAL_MINUTES)
-      })
-    ),
+    labelled(trans.__('Class of'), 'select', {}, ...names),
+    labelled(trans.__('Minutes'), 'input', {
+      type: 'number',
+      min: 1,
+      value: String(USUAL_MINUTES)
+    }),
     button(trans.__('Begin the class'), begin)
-  );
-}
-
-function choice(groups: IGroupView[]): INode {
-  return div(
-    'select',
-    'input',
-    {},
-    ...groups.map(({ name }) => h('option', { value: name }, name))
   );
 }

@@ -1,6 +1,6 @@
 /** The users of a device in the last hour, beside their fair shares. */
 
-import { div, h, INode } from './dom';
+import { button, div, h, INode, note, svg } from './dom';
 import { clock } from '../state/format';
 import { IViewModel } from './view_model';
 import { IDeviceView, IUserView } from '../state/snapshot';
@@ -19,18 +19,14 @@ interface IUse {
  * Users with a session here or with turns in the last hour, most seconds first.
  */
 export function shares(device: IDeviceView): IUse[] {
-  const used = new Map(
-    device.sessions.map(({ user }) => [user, { name: user, used_seconds: [] }])
-  );
-  const users: IUserView[] = [
-    ...new Map([
-      ...used,
-      ...(device.users ?? []).map((user): [string, IUserView] => [
-        user.name,
-        user
-      ])
-    ]).values()
-  ];
+  const known = new Map<string, IUserView>();
+  for (const { user } of device.sessions) {
+    known.set(user, { name: user, used_seconds: [] });
+  }
+  for (const user of device.users ?? []) {
+    known.set(user.name, user);
+  }
+  const users = [...known.values()];
   const sums = users.map(user => user.used_seconds.reduce((a, b) => a + b, 0));
   const total = sums.reduce((a, b) => a + b, 0);
   return users
@@ -59,10 +55,7 @@ export function use(device: IDeviceView, viewModel: IViewModel): INode | null {
         { 'aria-label': `${device.name}: ${when}` },
         h('h3', {}, when),
         all.length > 1
-          ? div(
-              'p',
-              'note',
-              {},
+          ? note(
               trans.__('The mark is a fair share: %1 for each.', percent(fair))
             )
           : null,
@@ -72,17 +65,12 @@ export function use(device: IDeviceView, viewModel: IViewModel): INode | null {
           ...shown.map(one => row(one, fair, all.length > 1, viewModel))
         ),
         all.length > SHOWN
-          ? div(
-              'button',
-              'button',
-              {
-                type: 'button',
-                'aria-expanded': `${viewModel.isOpen(name)}`,
-                onclick: () => viewModel.toggle(name)
-              },
+          ? button(
               viewModel.isOpen(name)
                 ? trans.__('Show fewer')
-                : trans.__('Show all %1 users', all.length)
+                : trans.__('Show all %1 users', all.length),
+              () => viewModel.toggle(name),
+              { 'aria-expanded': `${viewModel.isOpen(name)}` }
             )
           : null
       );
@@ -131,15 +119,10 @@ function spark(user: IUserView, label: string): INode {
     const high = (seconds / most).toFixed(2);
     return seconds > 0 ? `M${first + index} 1v-${high}h.8v${high}z` : '';
   });
-  return h(
-    'svg',
-    {
-      class: 'jp-GpuShare-spark',
-      viewBox: `0 0 ${TWELFTHS} 1`,
-      preserveAspectRatio: 'none',
-      role: 'img',
-      'aria-label': label
-    },
+  return svg(
+    'spark',
+    label,
+    `0 0 ${TWELFTHS} 1`,
     h('path', { d: columns.join('') })
   );
 }

@@ -6,15 +6,26 @@
  */
 
 import { againButton } from './cancel';
-import { button, Child, div, draw, h, INode, restore } from './dom';
+import {
+  button,
+  Child,
+  div,
+  draw,
+  h,
+  INode,
+  labelled,
+  note,
+  restore,
+  trouble
+} from './dom';
 import { clock, english, ITranslate } from '../state/format';
 import {
   DISCONNECTED,
   isAdmin,
   isSnapshot,
   Notebook,
+  notebooksOn,
   RECOVERING,
-  resting,
   State
 } from '../state/notebook';
 import { headline } from '../state/sentences';
@@ -164,21 +175,18 @@ export class GpuShareView {
   private _away(state: IError | null): INode {
     const trans = this._trans;
     if (state === null) {
-      return div(
-        'p',
-        'note',
-        { key: 'away' },
-        trans.__('Looking for the broker…')
-      );
+      return note(trans.__('Looking for the broker…'), 'away');
     }
     const age = (this._now - this._last.validAt) / 1000;
+    const [what, ...means] = whatIsAway(state, this._runsKernels, trans);
     return div(
       'div',
       'away',
       { key: 'away', role: 'status' },
-      ...whatIsAway(state, this._runsKernels, trans),
+      h('strong', {}, what),
+      ...means.map(sentence => h('p', {}, sentence)),
       this._last.snapshot && age >= 1
-        ? div('p', 'note', {}, trans.__('Below: what was %1 ago.', clock(age)))
+        ? note(trans.__('Below: what was %1 ago.', clock(age)))
         : null
     );
   }
@@ -256,15 +264,16 @@ function order(snapshot: ISnapshot | null): string[] {
   });
 }
 
+/** What is away, and then what that means. */
 function whatIsAway(
   { code, message }: IError,
   runsKernels: boolean,
   trans: ITranslate
-): INode[] {
+): string[] {
   if (code === RECOVERING) {
     return [
-      h('strong', {}, trans.__('The broker was restarted.')),
-      h('p', {}, trans.__('The notebooks come back to it now.'))
+      trans.__('The broker was restarted.'),
+      trans.__('The notebooks come back to it now.')
     ];
   }
   const goesOn = trans.__(
@@ -272,50 +281,30 @@ function whatIsAway(
   );
   return code === DISCONNECTED
     ? [
-        h(
-          'strong',
-          {},
-          trans.__('The server of this page does not answer. Reconnecting…')
-        ),
+        trans.__('The server of this page does not answer. Reconnecting…'),
         ...(runsKernels ? withoutServer(trans) : withoutService(goesOn, trans))
       ]
-    : [
-        h('strong', {}, trans.__('The broker is away. Reconnecting…')),
-        h('p', {}, message),
-        h('p', {}, goesOn)
-      ];
+    : [trans.__('The broker is away. Reconnecting…'), message, goesOn];
 }
 
 /** A kernel notices that the process that has started it is gone, and ends. */
-function withoutServer(trans: ITranslate): INode[] {
+function withoutServer(trans: ITranslate): string[] {
   return [
-    h(
-      'p',
-      {},
-      trans.__(
-        'If that server has ended, the kernels that it started have ended with it, and what they had in memory is gone. If only its connection to this page is lost, they go on.'
-      )
+    trans.__(
+      'If that server has ended, the kernels that it started have ended with it, and what they had in memory is gone. If only its connection to this page is lost, they go on.'
     ),
-    h(
-      'p',
-      {},
-      trans.__(
-        'Notebooks of other servers and scripts on the same device go on in both cases. If other tabs work, only GPU sharing is down: ask your administrator.'
-      )
+    trans.__(
+      'Notebooks of other servers and scripts on the same device go on in both cases. If other tabs work, only GPU sharing is down: ask your administrator.'
     )
   ];
 }
 
 /** The service of a hub runs no kernel. */
-function withoutService(goesOn: string, trans: ITranslate): INode[] {
+function withoutService(goesOn: string, trans: ITranslate): string[] {
   return [
-    h('p', {}, goesOn),
-    h(
-      'p',
-      {},
-      trans.__(
-        'If other pages of the hub work, only GPU sharing is down: ask your administrator.'
-      )
+    goesOn,
+    trans.__(
+      'If other pages of the hub work, only GPU sharing is down: ask your administrator.'
     )
   ];
 }
@@ -345,12 +334,7 @@ function whole(viewModel: IViewModel): Child[] {
     rulebook(viewModel),
     ...devices.map(device => deviceOf(device, viewModel)),
     devices.length === 0
-      ? div(
-          'p',
-          'note',
-          { key: 'none' },
-          trans.__('The broker has found no device to share.')
-        )
+      ? note(trans.__('The broker has found no device to share.'), 'none')
       : policy(viewModel)
   ];
 }
@@ -358,15 +342,13 @@ function whole(viewModel: IViewModel): Child[] {
 function versions({ trans, snapshot }: IViewModel): Child {
   return snapshot.version === VERSION
     ? null
-    : div(
-        'p',
-        'notice jp-mod-refused',
-        { key: 'versions', role: 'status' },
+    : trouble(
         trans.__(
           'This page is of version %1, the broker of %2: reload the page, and restart the server if that does not help.',
           VERSION,
           snapshot.version
-        )
+        ),
+        'versions'
       );
 }
 
@@ -385,7 +367,7 @@ function recovery({ trans, snapshot }: IViewModel): Child {
 
 function deviceOf(device: IDeviceView, viewModel: IViewModel): INode {
   const { trans, nameOf } = viewModel;
-  const empty = device.sessions.length + resting(device).length === 0;
+  const empty = notebooksOn(device).length === 0;
   return div(
     'section',
     'device',
@@ -406,7 +388,7 @@ function deviceOf(device: IDeviceView, viewModel: IViewModel): INode {
 
 function noNotebooks({ trans, snapshot }: IViewModel): INode {
   if (snapshot.broker.recovering) {
-    return div('p', 'note', {}, trans.__('No notebook has come back yet.'));
+    return note(trans.__('No notebook has come back yet.'));
   }
   return div(
     'div',
@@ -432,7 +414,7 @@ function policy(viewModel: IViewModel): INode {
     ...(actions && isAdmin(viewModel.viewer)
       ? policyField(chosen, viewModel)
       : [h('span', {}, trans.__('Policy %1', snapshot.policy))]),
-    div('p', 'note', {}, known ? meaning(known, trans) : '')
+    note(known ? meaning(known, trans) : '')
   );
 }
 
@@ -452,11 +434,11 @@ function policyField(chosen: string, viewModel: IViewModel): Child[] {
     h('option', { value: one.name, title: meaning(one, trans) }, one.name)
   );
   return [
-    h(
-      'label',
-      {},
-      `${trans.__('Policy')} `,
-      div('select', 'input', { value: chosen, onchange }, ...options)
+    labelled(
+      trans.__('Policy'),
+      'select',
+      { value: chosen, onchange },
+      ...options
     ),
     chosen === snapshot.policy ? null : policyButtons(chosen, viewModel)
   ];

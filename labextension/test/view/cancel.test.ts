@@ -6,19 +6,12 @@ import {
   newPage,
   press,
   show,
+  showDevice,
   texts,
   view
 } from './looks';
 import { ISessionView } from '../../src/state/snapshot';
-import {
-  device,
-  running,
-  session,
-  snapshot,
-  snapshotOf,
-  turn,
-  waiting
-} from '../states';
+import { running, session, snapshot, turn, waiting } from '../states';
 
 beforeEach(newPage);
 
@@ -110,11 +103,7 @@ describe('the wait of a cell that has had turns', () => {
     [{}, [turn({ session: 'b' })]]
   ])('is known by what the snapshot has of it: %#', (changes, turns) => {
     const one = session({ ...waiting, ...changes });
-    view.update({
-      state: snapshotOf(device([running, one], { turns })),
-      receivedAt: 0,
-      viewer: admin
-    });
+    showDevice([running, one], { turns }, admin);
     press('Cancel the wait of bob.ipynb…');
     expect(texts('.jp-GpuShare-question')).toHaveLength(1);
   });

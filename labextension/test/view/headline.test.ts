@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, it } from 'vitest';
 import { aged } from '../../src/state/aging';
 import { english } from '../../src/state/format';
 import { inThreeWords } from '../../src/state/sentences';
-import { admin, newPage, show, texts, view } from './looks';
+import { admin, newPage, show, showDevice, texts, view } from './looks';
 import { device, running, session, snapshotOf, turn, waiting } from '../states';
 
 beforeEach(newPage);
@@ -115,8 +115,7 @@ describe('quick turns', () => {
         turn({ began: 1, ended: null, held: 0.4 }),
         turn({ session: 'b', began: ended + 1, ended, held: 0.4 })
       ];
-      const state = snapshotOf(device([running, loading], { turns }));
-      view.update({ state, receivedAt: 0 });
+      showDevice([running, loading], { turns });
       return texts('.jp-GpuShare-group');
     };
     const apart = ['Running (1)', 'Not in the queue (1)'];
@@ -133,7 +132,7 @@ describe('quick turns', () => {
       const turns = all.map(({ id }) =>
         turn({ session: id, began: 2, ended: null, held: 1 })
       );
-      view.update({ state: snapshotOf(device(all, { turns })), receivedAt: 0 });
+      showDevice(all, { turns });
       return texts('.jp-GpuShare-headline')[0];
     };
     expect(named(3)).toBe('0.ipynb, 1.ipynb and 2.ipynb take turns.');
@@ -160,7 +159,7 @@ describe('quick turns', () => {
           held: back === 0 ? 0.1 : 0.25
         })
       ).reverse();
-      view.update({ state: snapshotOf(device(all, { turns })), receivedAt: 0 });
+      showDevice(all, { turns });
       return texts('.jp-GpuShare-group');
     };
     for (let at = 0; at < count; at++) {
@@ -195,7 +194,7 @@ describe('quick turns', () => {
       turn({ session: 'b', began: 1.9, ended: 0.1, held: 0.9 }),
       turn({ session: 'c', began: 0.1, ended: null, held: 0.1 })
     ];
-    view.update({ state: snapshotOf(device(all, { turns })), receivedAt: 0 });
+    showDevice(all, { turns });
     const told: [number, string, string][] = [0, 2, 4, 29].map(second => {
       view.tick(1000 * second);
       return [
@@ -222,7 +221,7 @@ describe('quick turns', () => {
     expect(texts('.jp-GpuShare-group')).toEqual(['Taking turns (2)']);
     view.tick(30_000);
     expect(texts('.jp-GpuShare-group')).toEqual(['Running (1)', 'Queue (1)']);
-    expect(texts('.jp-GpuShare-reason').join()).not.toContain('a moment each');
+    expect(texts('.jp-GpuShare-reason').join()).not.toContain('short turns');
     expect(inThreeWords(aged(state, 0), running, english)).toBe(
       '▶ host: takes turns'
     );
@@ -256,8 +255,7 @@ describe('quick turns', () => {
       turn({ session: 'd', lane: 2, began: 1.5, ended: 0.1, held: 0.7 }),
       turn({ session: 'c', lane: 2, began: 1.4, ended: null, held: 0.7 })
     ];
-    const state = snapshotOf(device(all, { lanes, turns }));
-    view.update({ state, receivedAt: 0 });
+    showDevice(all, { lanes, turns });
     expect(texts('.jp-GpuShare-headline')).toEqual([
       'a.ipynb has been running for 12 s. c.ipynb and d.ipynb take turns. 1 waiting; b.ipynb is next, after an unknown wait.'
     ]);

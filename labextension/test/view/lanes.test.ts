@@ -1,6 +1,15 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { ISessionView } from '../../src/state/snapshot';
-import { admin, all, many, newPage, node, show, texts, view } from './looks';
+import {
+  all,
+  many,
+  newPage,
+  node,
+  show,
+  showDevice,
+  texts,
+  view
+} from './looks';
 import {
   device,
   resting,
@@ -25,10 +34,7 @@ describe('the last minute', () => {
       turn({ session: 'b', began: 40, ended: 20, held: 20 }),
       turn({ began: 20, ended: null, held: 20 })
     ];
-    view.update({
-      state: snapshotOf(device([running, waiting], { turns })),
-      receivedAt: 0
-    });
+    showDevice([running, waiting], { turns });
     expect(texts('.jp-GpuShare-member .jp-GpuShare-name')).toEqual([
       'alice',
       'bob'
@@ -43,8 +49,7 @@ describe('the last minute', () => {
   it('shows of many the running and the next ones, though they have had turns', () => {
     const all = many(20);
     const turns = all.map(({ id }) => turn({ session: id }));
-    const state = snapshotOf(device(all, { turns }));
-    view.update({ state, receivedAt: 0 });
+    showDevice(all, { turns });
     expect(texts('.jp-GpuShare-member .jp-GpuShare-sign')).toEqual([
       ...['▶', '1', '2', '3', '4', '5']
     ]);
@@ -55,8 +60,7 @@ describe('the last minute', () => {
       turn({ session: 'gone', began: 40, ended: 20, held: 20 }),
       turn({ session: 'gone', lane: 7, began: 40, ended: 20, held: 20 })
     ];
-    const state = snapshotOf(device([running], { turns }));
-    view.update({ state, receivedAt: 0 });
+    showDevice([running], { turns });
     expect(texts('.jp-GpuShare-member .jp-GpuShare-name')).toEqual([
       'alice',
       'closed'
@@ -74,9 +78,8 @@ describe('the last minute', () => {
     const turns = ['b', 'r'].map(id =>
       turn({ session: id, began: 40, ended: 20, held: 20 })
     );
-    const there = device([running, out], { turns, resting: [resting()] });
-    there.lanes[0].members = ['a'];
-    view.update({ state: snapshotOf(there), receivedAt: 0 });
+    const { lanes } = device([running]); // whose member `out` is not
+    showDevice([running, out], { turns, lanes, resting: [resting()] });
     expect(texts('.jp-GpuShare-member')).toEqual(['▶alice', '↓bob', '☾rose']);
     expect(path('turns').slice(1)).toEqual([
       'M20.00 1v-1.00h20.00v1.00z',
@@ -92,10 +95,7 @@ describe('the last minute', () => {
 
   it('shows how much of its time a row of short turns really had', () => {
     const turns = [turn({ began: 12, ended: 10, held: 1 })];
-    view.update({
-      state: snapshotOf(device([running], { turns })),
-      receivedAt: 0
-    });
+    showDevice([running], { turns });
     expect(path('turns')).toEqual(['M48.00 1v-0.50h2.00v0.50z']);
   });
 
@@ -125,16 +125,9 @@ describe('a lane that two notebooks use at once', () => {
     session({ id: 'b', name: 'bob.ipynb', user: 'bob', state: 'running' })
   ];
   const inOneLane = (sessions: ISessionView[]) => {
-    const there = device(sessions);
-    const lane = { ...there.lanes[0], beside: 'b', width_bytes: 2 ** 29 * 1.2 };
-    view.update(
-      {
-        state: snapshotOf({ ...there, lanes: [lane] }),
-        receivedAt: 0,
-        viewer: admin
-      },
-      0
-    );
+    const [alone] = device(sessions).lanes;
+    const lane = { ...alone, beside: 'b', width_bytes: 2 ** 29 * 1.2 };
+    showDevice(sessions, { lanes: [lane] });
   };
   const curve = { seconds: 0.1, peak_bytes: 2 ** 29, percent: [20, 100, 20] };
   const path = (name: string) =>

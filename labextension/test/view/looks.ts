@@ -1,14 +1,15 @@
 /** A view on an empty page, and how the tests read and press what is there. */
 
+import { vi } from 'vitest';
 import { IActions } from '../../src/view/view_model';
-import { ISessionView, IViewer } from '../../src/state/snapshot';
+import { IDeviceView, ISessionView, IViewer } from '../../src/state/snapshot';
 import { GpuShareView } from '../../src/view/view';
 import {
-  countedActions,
-  emptyNode,
+  device,
   running,
   session,
   snapshot,
+  snapshotOf,
   viewer
 } from '../states';
 
@@ -34,8 +35,14 @@ export let actions: IActions;
 
 /** What each test begins with. */
 export function newPage() {
-  node = emptyNode();
-  actions = countedActions();
+  node = document.createElement('div');
+  document.body.replaceChildren(node);
+  actions = {
+    change: vi.fn(),
+    ask: vi.fn(),
+    choosePolicy: vi.fn(),
+    holdClass: vi.fn()
+  };
   view = new GpuShareView(node, undefined, actions);
 }
 
@@ -48,6 +55,15 @@ export function show(
     { state: snapshot(...sessions), receivedAt: 0, viewer: who },
     now
   );
+}
+
+export function showDevice(
+  sessions: ISessionView[],
+  changes: Partial<IDeviceView> = {},
+  who: IViewer | null = null
+) {
+  const state = snapshotOf(device(sessions, changes));
+  view.update({ state, receivedAt: 0, viewer: who });
 }
 
 export const texts = (selector: string) =>

@@ -5,18 +5,11 @@ import {
   node,
   press,
   show,
+  showDevice,
   texts,
-  view,
   widths
 } from './looks';
-import {
-  device,
-  resting,
-  running,
-  session,
-  snapshotOf,
-  waiting
-} from '../states';
+import { resting, running, session, waiting } from '../states';
 
 beforeEach(newPage);
 
@@ -48,24 +41,23 @@ describe('the memory map', () => {
   });
 
   it('puts the memory of released notebooks there too', () => {
-    const state = snapshotOf(device([running], { resting: [resting()] }));
-    view.update({ state, receivedAt: 0 });
+    showDevice([running], { resting: [resting()] });
     expect(widths('.jp-GpuShare-bar .jp-GpuShare-onDisk')).toEqual([18.75]);
     expect(texts('.jp-GpuShare-legend li')).toContain('3.0 GiB on disk');
   });
 
   describe('of a device with little in use', () => {
     const little = session({ persistent_bytes: 2 ** 26 });
-    const part = device([little], {
+    const part = {
       persistent_bytes: 2 ** 26,
       unmanaged_bytes: 0,
       free_bytes: 16 * 2 ** 30 - 2 ** 26,
       lanes: []
-    });
+    };
     const kept = () => widths('.jp-GpuShare-bar > .jp-GpuShare-kept');
 
     it('is to scale, with the names of the parts that have no room for one', () => {
-      view.update({ state: snapshotOf(part), receivedAt: 0 });
+      showDevice([little], part);
       expect(kept()).toEqual([0.391]);
       expect(texts('.jp-GpuShare-memory')[0]).toContain(
         'Too narrow for a name, from the left: alice 64.0 MiB.'
@@ -74,15 +66,12 @@ describe('the memory map', () => {
         ...little,
         id: `${n}`
       }));
-      view.update({
-        state: snapshotOf({ ...part, sessions: many }),
-        receivedAt: 0
-      });
+      showDevice(many, part);
       expect(texts('.jp-GpuShare-memory')[0]).toContain(', and 3 more.');
     });
 
     it('shows only its beginning where a viewer asks for it, and says so', () => {
-      view.update({ state: snapshotOf(part), receivedAt: 0 });
+      showDevice([little], part);
       press('Zoom in to the memory in use');
       expect(kept()).toEqual([50]);
       expect(node.textContent).toContain(
@@ -98,10 +87,8 @@ describe('the memory map', () => {
 
   it('is described in words for people who do not see it', () => {
     show([running]);
-    const label =
-      node.querySelector('.jp-GpuShare-bar')!.ariaLabel ??
-      node.querySelector('.jp-GpuShare-bar')!.getAttribute('aria-label');
-    expect(label).toBe(
+    const bar = node.querySelector('.jp-GpuShare-bar')!;
+    expect(bar.getAttribute('aria-label')).toBe(
       '16.0 GiB in all: 4.0 GiB model and data, 2.0 GiB in 1 lane, 1.0 GiB unmanaged memory, 9.0 GiB free'
     );
   });

@@ -1,15 +1,17 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { DISCONNECTED, State } from '../../src/state/notebook';
 import { ISessionView } from '../../src/state/snapshot';
-import { newPage, node, press, show, texts, view, widths } from './looks';
 import {
-  device,
-  running,
-  session,
-  snapshot,
-  snapshotOf,
-  waiting
-} from '../states';
+  newPage,
+  node,
+  press,
+  show,
+  showDevice,
+  texts,
+  view,
+  widths
+} from './looks';
+import { running, session, snapshot, snapshotOf, waiting } from '../states';
 
 beforeEach(newPage);
 
@@ -27,10 +29,7 @@ describe('use', () => {
   it('is of the last hour, or of the shorter time that the broker knows', () => {
     const title = (count: number) => {
       const users = [{ name: 'alice', used_seconds: Array(count).fill(1) }];
-      view.update({
-        state: snapshotOf(device([running], { users })),
-        receivedAt: 0
-      });
+      showDevice([running], { users });
       return texts('.jp-GpuShare-use h3')[0];
     };
     expect(title(12)).toBe('Use in the last hour');
@@ -142,7 +141,7 @@ describe('when things are odd', () => {
       expect(node.textContent).toContain('It grants no turn until');
       tell(both(), 2.5);
       seen.push(rows());
-      expect(node.textContent).not.toContain('anew');
+      expect(node.textContent).not.toContain('was restarted');
       expect(new Set(seen.map(names => names.join()))).toEqual(
         new Set(['alice.ipynb,bob.ipynb'])
       );

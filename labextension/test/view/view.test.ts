@@ -10,6 +10,7 @@ import {
   node,
   press,
   show,
+  showDevice,
   texts,
   view
 } from './looks';
@@ -200,10 +201,7 @@ describe('the order', () => {
   it('is that of the queue positions, in the table as in the lanes', () => {
     const turns = ['c', 'b'].map(id => turn({ session: id }));
     const all = [third, running, waiting, second];
-    view.update({
-      state: snapshotOf(device(all, { turns })),
-      receivedAt: 0
-    });
+    showDevice(all, { turns });
     const order = ['▶', '1', '2', '3'];
     expect(signs('table')).toEqual(order);
     expect(signs('.jp-GpuShare-member')).toEqual(order);
@@ -230,8 +228,7 @@ describe('the order', () => {
   });
 
   it('is no order of turns where none has been', () => {
-    const none = device([session()], { turns: [] });
-    view.update({ state: snapshotOf(none), receivedAt: 0 });
+    showDevice([session()], { turns: [] });
     expect(texts('.jp-GpuShare-laneTitle')[0]).toBe(
       'Lane 12.0 GiB, 1 notebook'
     );
@@ -239,8 +236,7 @@ describe('the order', () => {
       'No turns in the last minute.'
     ]);
     // those of one that has gone since are still turns
-    const gone = device([session()], { turns: [turn({ session: 'gone' })] });
-    view.update({ state: snapshotOf(gone), receivedAt: 0 });
+    showDevice([session()], { turns: [turn({ session: 'gone' })] });
     expect(texts('.jp-GpuShare-member .jp-GpuShare-name')).toEqual(['closed']);
     expect(texts('.jp-GpuShare-more')).toEqual([]);
   });
@@ -307,13 +303,6 @@ describe('idle notebooks', () => {
   });
   const reasons = () =>
     all('.jp-GpuShare-reason').map(cell => cell.lastChild!.textContent);
-  const rest = (...notebooks: ReturnType<typeof resting>[]) =>
-    snapshotOf(device([out], { resting: notebooks }));
-  const cull = {
-    session: 'r',
-    action: 'cull',
-    sentence: 'No cell has run for 3 h. Its kernel is to be shut down.'
-  };
 
   it('say for how long, and what was done about it', () => {
     show([idle]);
@@ -335,7 +324,7 @@ describe('idle notebooks', () => {
   });
 
   it('that are released are the last rows, by a sign and words of their own', () => {
-    view.update({ state: rest(resting()), receivedAt: 0 });
+    showDevice([out], { resting: [resting()] });
     expect(texts('.jp-GpuShare-group')).toEqual([
       'Not in the queue (1)',
       'Resting until their next cell (1)'
@@ -350,7 +339,7 @@ describe('idle notebooks', () => {
   });
 
   it('that are released have no buttons, for any viewer', () => {
-    view.update({ state: rest(resting()), receivedAt: 0, viewer: admin });
+    showDevice([out], { resting: [resting()] }, admin);
     press('rose.ipynb');
     expect(texts('dd')).toEqual(['lab/rose.ipynb', 'rose, process 3']);
     expect(buttons()).toEqual(['oscar.ipynb', 'rose.ipynb']);
@@ -358,8 +347,7 @@ describe('idle notebooks', () => {
   });
 
   it('that are released are shown though there is no other notebook', () => {
-    const state = snapshotOf(device([], { lanes: [], resting: [resting()] }));
-    view.update({ state, receivedAt: 0 });
+    showDevice([], { lanes: [], resting: [resting()] });
     expect(buttons()).toEqual(['rose.ipynb']);
     expect(node.textContent).not.toContain('%gpushare on');
   });
@@ -368,16 +356,18 @@ describe('idle notebooks', () => {
     const dozen = Array.from({ length: 12 }, (_, index) =>
       resting({ id: `r${index}`, name: `${index}.ipynb` })
     );
-    view.update({ state: rest(...dozen), receivedAt: 0 });
+    showDevice([out], { resting: dozen });
     expect(all('.jp-mod-resting')).toHaveLength(8);
     press('Show all 12');
     expect(all('.jp-mod-resting')).toHaveLength(12);
   });
 
   it('say that their kernel is to be shut down', () => {
-    const state = { ...rest(resting()), interventions: [cull] };
-    view.update({ state, receivedAt: 0 });
-    expect(reasons()[1]).toBe(`${cull.sentence} · 3.0 GiB on disk`);
+    const sentence = 'No cell has run for 3 h. Its kernel is to be shut down.';
+    const interventions = [{ session: 'r', action: 'cull', sentence }];
+    const there = snapshotOf(device([out], { resting: [resting()] }));
+    view.update({ state: { ...there, interventions }, receivedAt: 0 });
+    expect(reasons()[1]).toBe(`${sentence} · 3.0 GiB on disk`);
   });
 });
 

@@ -27,13 +27,11 @@ import pytest
 
 from jupyter_gpushare.settings import Settings
 
-from ...conftest import Sessions
+from ...conftest import Sessions, end_broker, private_broker
+from ...polling import until
 
 sys.path.append(str(Path(__file__).parents[3] / "examples"))
 from ports import free_ports
-
-from ...conftest import end_broker, private_broker
-from ...polling import until
 
 ROOT = Path(__file__).resolve().parents[3]
 AXE = ROOT / "labextension" / "node_modules" / "axe-core" / "axe.min.js"

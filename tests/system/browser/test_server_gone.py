@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import pytest
 
 from ...conftest import Sessions
 from ...polling import until
-from .conftest import Lab
-
-if TYPE_CHECKING:
-    from .conftest import Server
+from .conftest import Lab, Server
 
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 
