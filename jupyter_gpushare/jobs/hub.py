@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from ..errors import BrokerUnavailable, ConnectionLost, NotPermitted, ProtocolError, cause
+from ..wire.credentials import TOKEN
 from ..wire.jobs import (
     MAX_ANSWER_BYTES,
     CancelJob,
@@ -25,7 +26,6 @@ from ..wire.messages import Error
 from .connection import ANSWER_SECONDS
 
 ROUTES = "/jupyter-gpushare/api/v1/jobs"
-TOKEN = "JUPYTERHUB_API_TOKEN"  # which a hub gives to each server that it starts
 CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
 
 

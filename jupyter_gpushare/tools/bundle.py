@@ -16,12 +16,12 @@ from typing import Any
 
 import msgspec
 
-from ..errors import GpuShareError, InvalidValue
+from ..errors import InvalidValue
 from ..settings import Settings, socket_path
-from ..wire.client import Client
 from ..wire.launch import log_path
 from ..wire.snapshot import RestingView, SessionView, Snapshot
 from .check import Check
+from .doctor import snapshot_of
 
 LOG_BYTES = 64 << 10  # of the end of a log
 FIRST_UID = 1000  # of people; accounts below are those of the system, and are no names
@@ -54,7 +54,7 @@ REFUSED = re.compile(r"process \d+ of (?!uid \d)(.+?): ")  # a user, of a hub as
 
 def write(path: str, found: Sequence[Check], settings: Settings) -> list[str]:
     """Write the file. Return the names of its parts. Raises InvalidValue."""
-    snapshot = _snapshot(settings)
+    snapshot = snapshot_of(settings)
     log = CODE.sub("", _end_of(log_path(socket_path(settings))))
     names = Names([*_names(snapshot), *(("u", user) for user in REFUSED.findall(log))])
     parts = {
@@ -123,15 +123,6 @@ def _names(snapshot: Snapshot | None) -> Iterator[tuple[str, str]]:
     yield from (("u", account.pw_name) for account in pwd.getpwall() if account.pw_uid >= FIRST_UID)
     with suppress(OSError, KeyError):
         yield "u", getpass.getuser()
-
-
-def _snapshot(settings: Settings) -> Snapshot | None:
-    with (
-        suppress(GpuShareError),
-        Client.connect(settings, "jupyter gpushare doctor", start=False) as client,
-    ):
-        return client.look()
-    return None
 
 
 def _changed(settings: Settings) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from .slurm_checks import slurm_checks
 if TYPE_CHECKING:
     from ..devices.nvml import GpuUse
     from ..tables import Table
+    from ..wire.snapshot import Snapshot
 
 TORCH_SECONDS = 120  # a first import from a cold network disk takes long
 
@@ -62,6 +63,16 @@ def picture(found: list[Check]) -> Table:
         tables.Column("", lambda check: check.sentence, wraps=True, least=tables.TEXT_WIDTH),
     ]
     return tables.table_of("Installation", columns, found)
+
+
+def snapshot_of(settings: Settings) -> Snapshot | None:
+    """Return what the broker shows; None where none responds."""
+    with (
+        suppress(GpuShareError),
+        Client.connect(settings, "jupyter gpushare doctor", start=False) as client,
+    ):
+        return client.look()
+    return None
 
 
 # --- checks ---------------------------------------------------------------------------------------
@@ -194,12 +205,9 @@ def _broker(settings: Settings) -> Iterator[Check]:
 def _accounts(settings: Settings) -> Iterator[Check]:
     """The check of the accounts, by the answer of the broker, which has the file open and may run
     as another user."""
-    try:
-        with Client.connect(settings, "jupyter gpushare doctor", start=False) as client:
-            trouble = client.look().broker.accounts
-    except GpuShareError:
+    if (snapshot := snapshot_of(settings)) is None:
         return  # another check says so already
-    if trouble:
+    if trouble := snapshot.broker.accounts:
         mend = "set JUPYTER_GPUSHARE_ACCOUNTS to a file that the broker can make"
         yield Check("accounts", "warning", f"{trouble}: {mend}")
     else:
@@ -209,14 +217,10 @@ def _accounts(settings: Settings) -> Iterator[Check]:
 def _rulebook(settings: Settings) -> Iterator[Check]:
     """The check of the rulebook: the broker's answer comes first, because its file may be another
     one than ours."""
-    with (
-        suppress(GpuShareError),
-        Client.connect(settings, "jupyter gpushare doctor", start=False) as client,
-    ):
-        if error := client.look().rulebook_error:
-            yield Check("rules", "problem", error)
-            return
-    if settings.rulebook:
+    snapshot = snapshot_of(settings)
+    if snapshot is not None and snapshot.rulebook_error:
+        yield Check("rules", "problem", snapshot.rulebook_error)
+    elif settings.rulebook:
         try:
             rulebook_file.load(settings.rulebook)
         except GpuShareError as error:
@@ -284,10 +288,9 @@ def _driver() -> Check:
 
 def _sessions(settings: Settings) -> dict[str, set[int]]:
     """The processes that share, by device; none where no broker runs."""
-    with suppress(GpuShareError), Client.connect(settings, "doctor", start=False) as client:
-        devices = client.look().devices
-        return {device.name: {view.pid for view in device.sessions} for device in devices}
-    return {}
+    snapshot = snapshot_of(settings)
+    devices = snapshot.devices if snapshot is not None else []
+    return {device.name: {view.pid for view in device.sessions} for device in devices}
 
 
 def _memory(capacity: int, usage: GpuUse, sessions: set[int]) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from typing import get_args
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -17,6 +17,7 @@ from jupyter_gpushare.wire.snapshot import State as SessionState
 from .events.attendance import EMPTY, Attendance
 from .feed import State
 
+Seen = TypeVar("Seen", DeviceView, NodeView)
 STATES = get_args(SessionState)
 JOB_STATES = [state for state in get_args(JobState) if state not in OVER]
 DEVICE_GAUGES: dict[str, tuple[str, Callable[[DeviceView], float]]] = {
@@ -133,12 +134,12 @@ class SnapshotCollector(Collector):
                 "Whether notebooks still come back after a restart of the broker.",
                 value=state.broker.recovering,
             )
-            yield from _device_gauges(state)
+            yield from _gauges("device", DEVICE_GAUGES, state.devices)
             yield from _user_gauges(state)
             yield _sessions(state)
         if (cluster := self._cluster()) is not None:
             yield _jobs(cluster)
-            yield from _node_gauges(cluster)
+            yield from _gauges("node", NODE_GAUGES, cluster.nodes)
 
     def _counters(self) -> Iterator[Metric]:
         sums = self._gone.copy()
@@ -157,11 +158,14 @@ def _add(sums: defaultdict[tuple[str, str], float], view: SessionView) -> None:
         sums[name, view.user] += value(view)
 
 
-def _device_gauges(snapshot: Snapshot) -> Iterator[Metric]:
-    for name, (sentence, value) in DEVICE_GAUGES.items():
-        family = GaugeMetricFamily(f"gpushare_{name}", sentence, labels=["device"])
-        for device in snapshot.devices:
-            family.add_metric([device.name], value(device))
+def _gauges(
+    label: str, gauges: dict[str, tuple[str, Callable[[Seen], float]]], seen: Iterable[Seen]
+) -> Iterator[Metric]:
+    """`seen` are those that `label` tells apart."""
+    for name, (sentence, value) in gauges.items():
+        family = GaugeMetricFamily(f"gpushare_{name}", sentence, labels=[label])
+        for one in seen:
+            family.add_metric([one.name], value(one))
         yield family
 
 
@@ -185,14 +189,6 @@ def _jobs(cluster: ClusterView) -> Metric:
     for state in JOB_STATES:
         family.add_metric([state], count[state])
     return family
-
-
-def _node_gauges(cluster: ClusterView) -> Iterator[Metric]:
-    for name, (sentence, value) in NODE_GAUGES.items():
-        family = GaugeMetricFamily(f"gpushare_{name}", sentence, labels=["node"])
-        for node in cluster.nodes:
-            family.add_metric([node.name], value(node))
-        yield family
 
 
 def _sessions(snapshot: Snapshot) -> Metric:

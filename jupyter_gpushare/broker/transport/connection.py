@@ -292,13 +292,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
     def abort_if_orphaned(self) -> None:
         """Abort if its process has ended and left the connection to a child: C code that forks
         tells no Python to close it. Processes of another container cannot be seen."""
-        if self.pid == 0:
-            return
-        try:
-            os.kill(self.pid, 0)
-        except PermissionError:
-            pass
-        except ProcessLookupError:
+        if self.pid and not _exists(self.pid):
             self._transport.abort()
 
     def end_if_half_closed(self) -> None:
@@ -345,12 +339,12 @@ def computes(pid: int) -> bool:
     try:
         return any(_computes(threads / name / "stat") for name in os.listdir(threads))
     except OSError:
-        return _is_hidden(pid)
+        return _exists(pid)
 
 
-def _is_hidden(pid: int) -> bool:
-    """Whether there is such a process after all: the option hidepid of /proc hides those of other
-    users. A process that cannot be seen may compute."""
+def _exists(pid: int) -> bool:
+    """Whether there is such a process, also where the option hidepid of /proc hides those of other
+    users: one that cannot be seen may compute."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ...devices.cuda_context import context_bytes
@@ -216,12 +216,14 @@ class WholeProcess:
 
 class ProcessOnGpu(WholeProcess):
     """The memory of a process on a GPU: all bytes that the driver reports for this process, of
-    whatever framework, count as persistent. The demand is unknown until there are any."""
+    whatever framework, count as persistent; of several GPUs, the largest figure of one counts on
+    each. The demand is unknown until there are any."""
 
-    how = "all that this process has on the GPU counts as model and data"
-
-    def __init__(self, uuid: str) -> None:
-        self._uuid = uuid
+    def __init__(self, *uuids: str) -> None:
+        self._uuids = uuids
+        one = "all that this process has on the GPU counts as model and data"
+        many = "the most that this process has on one of its GPUs counts as model and data on each"
+        self.how = one if len(uuids) == 1 else many
 
     def demand(self) -> Demand:
         size = self.live()
@@ -230,20 +232,4 @@ class ProcessOnGpu(WholeProcess):
     def live(self) -> int:
         if not has_begun():
             return 0
-        return context_bytes(self._uuid, 0)
-
-
-class ProcessOnGpus(WholeProcess):
-    """The memory of a process on several GPUs: the largest figure of one GPU counts on each."""
-
-    how = "the most that this process has on one of its GPUs counts as model and data on each"
-
-    def __init__(self, uuids: Sequence[str]) -> None:
-        self._each = [ProcessOnGpu(uuid) for uuid in uuids]
-
-    def demand(self) -> Demand:
-        size = self.live()
-        return Demand(size, 0, measured=size > 0)
-
-    def live(self) -> int:
-        return max(each.live() for each in self._each)
+        return max(context_bytes(uuid, 0) for uuid in self._uuids)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...devices import visible
 from ...errors import ProtocolError
 from ...wire.messages import Opened
-from .memory import Memory, ProcessOnGpu, ProcessOnGpus, WholeProcess
+from .memory import Memory, ProcessOnGpu, WholeProcess
 
 OLD_BROKER = (
     "this broker gives one device at a time, being older than this notebook: end it with"
@@ -72,5 +72,5 @@ class Placement:
         if type(memory) is not WholeProcess:
             return memory
         if self.host_devices:
-            return ProcessOnGpus(self._uuids)
+            return ProcessOnGpu(*self._uuids)
         return ProcessOnGpu(self._uuid) if self._uuid else memory

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 NAME = re.compile(r"gs\.([a-z0-9-]+)\.([a-z0-9-]+)\.g([0-9]{1,18})")
+LAUNCHER = Path(__file__).parent.parent / "launch" / "launcher.py"
 HERE = "here"  # this machine, where no nodes are declared
 NO_GPU = "this machine has no GPU, and runs one job at a time on its device host"
 PART = re.compile(r"[a-z0-9-]{1,64}")  # a cluster or a job in such a name
@@ -74,6 +75,10 @@ class Start(NamedTuple):
     @property
     def name(self) -> str:
         return f"gs.{self.cluster}.{self.job}.g{self.generation}"
+
+    def command(self, python: str) -> list[str]:
+        """Return that of its launcher, which takes the name of its node as well."""
+        return [python, str(LAUNCHER), str(self.directory), str(self.generation)]
 
 
 class Lease(NamedTuple):

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import EngineUnavailable, InvalidValue, NoRoom, cause
-from .engine import NO_GPU, Gpus, Lease, Node, Start, Status, parse, plain, shards_of
+from .engine import LAUNCHER, NO_GPU, Gpus, Lease, Node, Start, Status, parse, plain, shards_of
 
-LAUNCHER = Path(__file__).parent.parent / "launch" / "launcher.py"
 NAME, NODE, GPUS = "GPUSHARE_LEASE", "GPUSHARE_NODE", "CUDA_VISIBLE_DEVICES"
 PART = "GPUSHARE_PART"  # of its GPU, which others have parts of; 1: it has them whole
 LOOK_SECONDS = 0.001  # between two looks for what was just started, or killed
@@ -190,7 +189,7 @@ class LocalEngine:
         # Always set: the service may have been started by a job, and then has its environment.
         named[PART] = str(self._nodes[node].taken(part)) if part < 1 else "1"
         return subprocess.Popen(
-            [self._python, str(LAUNCHER), str(start.directory), str(start.generation), node],
+            [*start.command(self._python), node],
             env={**os.environ, **named},
             start_new_session=True,  # it outlives the service, and hears no Ctrl-C
             stdin=subprocess.DEVNULL,

@@ -31,7 +31,6 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from ...errors import EngineUnavailable, NoRoom, cause
 from .engine import Lease, Node, Start, Status, parse
 
-LAUNCHER = Path(__file__).parent.parent / "launch" / "launcher.py"
 NAMESPACE = "gpushare"
 ROOM_SECONDS = 3.0  # for which a gang waits for its GPUs
 ANSWER_SECONDS = 5.0  # for an actor
@@ -142,11 +141,8 @@ class RayEngine:
                 num_cpus=0,
                 max_restarts=0,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, number),
-            ).remote(self._command(start, node), f"{start.name}.{number}")
+            ).remote([*start.command(self._python), node], f"{start.name}.{number}")
         return Lease(start.job, start.generation, f"{start.name}|{len(start.where)}")
-
-    def _command(self, start: Start, node: str) -> list[str]:
-        return [self._python, str(LAUNCHER), str(start.directory), str(start.generation), node]
 
     @answered
     def ask_yield(self, lease: Lease) -> None:

@@ -14,7 +14,6 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import EngineUnavailable, NoRoom
@@ -27,7 +26,6 @@ from .slurm_nodes import default_partition, gpus_in, hosts_of, names_in, node_of
 
 RunAs = Callable[[str, Sequence[str], str], Ran]  # user, command, and its standard input
 
-LAUNCHER = Path(__file__).parent.parent / "launch" / "launcher.py"
 # Slurm signals each process of a step: they ignore USR2 until the launcher has its handler.
 SCRIPT = """#!/bin/bash
 trap '' USR2 TERM
@@ -165,8 +163,8 @@ class SlurmEngine:
         return f"--gpus-per-node={gpus}" if is_even(where) else f"--gpus={sum(where.values())}"
 
     def _script(self, start: Start) -> str:
-        words = (self._python, str(LAUNCHER), str(start.directory), str(start.generation))
-        return SCRIPT.format(task=shlex.quote(TASK.format(command=shlex.join(words))))
+        command = shlex.join(start.command(self._python))
+        return SCRIPT.format(task=shlex.quote(TASK.format(command=command)))
 
     def ask_yield(self, lease: Lease) -> None:
         """Signal the steps, and not the script."""

@@ -91,6 +91,16 @@ def tracing(trace: Callable[..., Any]) -> Iterator[None]:
         sys.settrace(None)
 
 
+@contextmanager
+def noticing(turns: Turns, memory: TorchMemory) -> Iterator[Boundaries]:
+    boundaries = Boundaries(turns, memory)
+    boundaries.install()
+    try:
+        yield boundaries
+    finally:
+        boundaries.remove()
+
+
 def bytes_of(size: int) -> torch.Tensor:
     return torch.empty(size, dtype=torch.uint8)
 
@@ -110,10 +120,8 @@ def turns() -> Turns:
 
 @pytest.fixture
 def boundaries(turns: Turns) -> Iterator[Boundaries]:
-    installed = Boundaries(turns, TorchMemory())
-    installed.install()
-    yield installed
-    installed.remove()
+    with noticing(turns, TorchMemory()) as installed:
+        yield installed
 
 
 @pytest.fixture
@@ -127,12 +135,8 @@ def shared(turns: Turns) -> Callable[[Training], int]:
 
         gc.collect()  # what other tests left counts as alive, and would die in the middle
         alone = bits()
-        boundaries = Boundaries(turns, TorchMemory())
-        boundaries.install()
-        try:
+        with noticing(turns, TorchMemory()):
             together = bits()
-        finally:
-            boundaries.remove()
         assert together == alone
         assert turns.is_matched()
         return turns.boundaries

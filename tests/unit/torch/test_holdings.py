@@ -14,12 +14,11 @@ from torch.nn.functional import mse_loss
 
 from jupyter_gpushare.client.session.memory import HeldBytes
 from jupyter_gpushare.client.torch.backwards import Backwards
-from jupyter_gpushare.client.torch.iterations.boundaries import Boundaries
 from jupyter_gpushare.client.torch.memory import TorchMemory
 from jupyter_gpushare.client.torch.squeeze.gradients import Gradients
 
 from ...programs.networks import train
-from .conftest import Turns
+from .conftest import Turns, noticing
 from .squeeze.conftest import Squeezed
 
 pytestmark = pytest.mark.usefixtures("counted")
@@ -217,12 +216,10 @@ def told(squeezed: Squeezed, **variables: Any) -> int:
 
 def test_nothing_is_looked_at_while_an_iteration_is_open() -> None:
     memory = TorchMemory()
-    boundaries = Boundaries(Turns(), memory)
-    boundaries.install()
     net, x = network(), batch()
-    out = net(x)
-    assert memory.held_by({"out": out}) == []
-    boundaries.remove()
+    with noticing(Turns(), memory):
+        out = net(x)
+        assert memory.held_by({"out": out}) == []
     assert memory.held_by({"out": out}) != []
 
 

@@ -103,17 +103,10 @@ class ResidentMemory:
     def live(self) -> int:
         return int(self._process.memory_info().rss)
 
-    def of_thread(self) -> int:
-        return self.live()
-
-    def peak(self) -> int:
-        return self.live()
+    of_thread = peak = kept = live
 
     def take_peak(self) -> tuple[int, int]:
         return (live := self.live()), live
-
-    def kept(self) -> int:
-        return self.live()
 
     def settle(self) -> bool:
         return True

@@ -22,7 +22,7 @@ from jupyter_gpushare.client.torch.memory import TorchMemory
 
 from ....programs import learning
 from ....programs.networks import Of, mean_square, states, train
-from ..conftest import tracing
+from ..conftest import noticing, tracing
 
 CYCLES = 8
 OURS = {module.__file__ for module in (torch_boundaries, outermost, profile)}
@@ -186,17 +186,12 @@ def test_evaluation_between_epochs_is_made_of_iterations(boundaries, turns, orde
 
 
 def test_inference_that_records_gradients_gets_boundaries_in_the_end(boundaries, turns):
+    """And again after its process has kept more."""
     model = mlp()
     for _ in range(STEPLESS_FORWARDS + CYCLES):
         model(batch()[0])
     assert turns.boundaries == CYCLES
     assert turns.is_matched()
-
-
-def test_inference_gets_boundaries_again_after_its_process_has_kept_more(boundaries, turns):
-    model = mlp()
-    for _ in range(STEPLESS_FORWARDS + CYCLES):
-        model(batch()[0])
     kept = torch.zeros(1 << 20)  # as the optimiser state of another thread
     for _ in range(2 * RECENT_FORWARDS):
         model(batch()[0])
@@ -639,10 +634,8 @@ def test_removal_does_not_wait_for_a_thread_that_waits_for_its_turn(boundaries, 
 
 def test_the_one_installed_last_is_the_only_one(boundaries, turns):
     second_turns = type(turns)()
-    second = Boundaries(second_turns, TorchMemory())
-    second.install()
-    trained("zfbs", width=16, rows=512)()
-    second.remove()
+    with noticing(second_turns, TorchMemory()):
+        trained("zfbs", width=16, rows=512)()
     assert (turns.boundaries, second_turns.boundaries) == (0, CYCLES)
 
 

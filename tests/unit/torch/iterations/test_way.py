@@ -23,8 +23,8 @@ from jupyter_gpushare.wire.client import Client
 
 from ....conftest import Opened
 from ....polling import next_of
+from ....violations import ROOT
 
-ROOT = Path(__file__).resolve().parents[4]
 SECTION = (ROOT / "CONTRIBUTING.md").read_text().split("## The way of one iteration")[1]
 SECTION = SECTION.split("\n## ")[0]
 # These are in C++, where Python's profiler sees no frame.

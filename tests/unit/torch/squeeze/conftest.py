@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from jupyter_gpushare.client.session.memory import PageQuotas
-from jupyter_gpushare.client.torch.iterations.boundaries import Boundaries
 from jupyter_gpushare.client.torch.memory import TorchMemory
 from jupyter_gpushare.client.torch.squeeze.squeeze import BELOW_FLOOR, MOVES_NOTHING
 
-from ..conftest import Turns
+from ..conftest import Turns, noticing
 
 Program = Callable[[], Any]
 
@@ -50,24 +49,15 @@ class Squeezed:
         if pace is not None:
             self.squeeze.tier.pace = pace
         self.memory.want_squeeze(size)
-        with self._noticed():
+        with noticing(Turns(), self.memory) as self.boundaries:
             yield
 
     @contextmanager
     def automatically(self) -> Iterator[None]:
         """Squeeze as the grants say, on a device that has no room for the iterations."""
         self.memory.leave_room(0)
-        with self._noticed():
+        with noticing(Turns(), self.memory) as self.boundaries:
             yield
-
-    @contextmanager
-    def _noticed(self) -> Iterator[None]:
-        self.boundaries = Boundaries(Turns(), self.memory)
-        self.boundaries.install()
-        try:
-            yield
-        finally:
-            self.boundaries.remove()
 
 
 @pytest.fixture

@@ -383,15 +383,13 @@ def kinds_by_turns() -> list[Callable[[], None]]:
 def test_the_largest_kind_of_iteration_is_the_one_that_is_recorded(squeezed: Squeezed) -> None:
     steps = kinds_by_turns()
     with squeezed.automatically():
-        for _ in range(4):
-            for step in steps:
-                step()
+        for step in steps * 4:
+            step()
         options = squeezed.memory.demand().options
         assert options[1].bytes > options[0].bytes / 2
         squeezed.memory.squeeze_to(options[-1].bytes)
-        for _ in range(4):
-            for step in steps:
-                step()
+        for step in steps * 4:
+            step()
     assert squeezed.moved > 0
     assert max(one.ephemeral for one in squeezed.memory.estimator.recent) <= options[-1].bytes
 
@@ -424,9 +422,8 @@ def test_a_size_that_some_iterations_exceed_again_and_again_is_no_option_any_mor
             small()
         few = squeezed.memory.demand().options[2].bytes
         squeezed.memory.squeeze_to(few)
-        for _ in range(5):
-            for step in (large, small, small, small):
-                step()
+        for step in [large, small, small, small] * 5:
+            step()
         demand = squeezed.memory.demand()
     assert demand.ephemeral_bytes > few
     assert all(option.bytes > few for option in demand.options)

@@ -23,9 +23,9 @@ from jupyter_gpushare.settings import Settings, as_environment
 
 from ....conftest import end_broker
 from ....programs.networks import Residual, cnn, images, train
+from ....violations import ROOT
 from .conftest import is_same, run
 
-ROOT = Path(__file__).resolve().parents[4]
 MIB = 1 << 20
 
 

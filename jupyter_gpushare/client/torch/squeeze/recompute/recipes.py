@@ -163,7 +163,7 @@ class RecipeNode:
         self._call, self._index, self.version = call, index, version
         self._of = WeakStorage(output.untyped_storage())
         self._geometry = geometry_of(output)
-        self.entry: Callable[[], Entry | None] = _none
+        self.entry: Callable[[], Entry | None] = nothing
         self.nbytes, self.beside = int(output.nbytes), call.beside()
         sources = call.sources()
         self.depth = 1 + max((source.depth for source in sources), default=0)
@@ -247,5 +247,5 @@ _SETTINGS: tuple[Callable[[Any], object], ...] = (
 _DENORMAL = 5e-324
 
 
-def _none() -> None:
+def nothing() -> None:
     return None

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from ...storages.tensors import storage_of
 from .entries import Entry, is_exposed, is_plain
 from .geometry import geometry_of, over
-from .recipes import DEEPEST, Call, Copied, Made, RecipeNode, Saved, Source
+from .recipes import DEEPEST, Call, Copied, Made, RecipeNode, Saved, Source, nothing
 
 aten = torch.ops.aten
 TINY = 4 << 10  # bytes; an output as small as that has no recipe
@@ -161,7 +161,7 @@ class RecipeRecorder(TorchDispatchMode):  # type: ignore[misc]  # untyped
                 version = output._version + is_in_place  # autograd counts it up after the operation
                 node = RecipeNode(call, index, output, version)
                 self._remember(node, output.untyped_storage()._cdata)
-            call.nodes.append(weakref.ref(node) if node is not None else _none)
+            call.nodes.append(weakref.ref(node) if node is not None else nothing)
 
     def _remember(self, node: RecipeNode, address: int) -> None:
         self._forget(address)
@@ -186,7 +186,3 @@ def _may_have_recipe(output: torch.Tensor) -> bool:
         return False
     size: int = output.untyped_storage().nbytes()
     return size > TINY and size == int(output.nbytes) and not output.is_inference()
-
-
-def _none() -> None:
-    return None
