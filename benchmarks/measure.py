@@ -1,4 +1,5 @@
-"""Parts that the benchmarks share: a broker of their own, medians, and one table of results."""
+"""Parts that the benchmarks share: a broker of their own, comparisons in turn, samples, statistics,
+and one table of results."""
 
 from __future__ import annotations
 
@@ -8,11 +9,13 @@ import os
 import platform
 import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -22,6 +25,7 @@ from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Shutdown
 
 RESULTS = Path(__file__).resolve().parent.parent / "build" / "bench.json"
+Way = TypeVar("Way")
 
 
 def machine() -> dict[str, object]:
@@ -68,6 +72,52 @@ def broker(device: str = "host", **settings: object) -> Iterator[tuple[Settings,
             yield chosen, client
         with Client.connect(chosen, "benchmark") as client:  # the first may have ended
             client.ask(Shutdown())
+
+
+def in_turn(
+    subject: Callable[[], float], reference: Callable[[], float], pairs: int
+) -> tuple[list[float], list[float]]:
+    """Measure both in turn, so that a change of the machine's pace falls on both. Return the values
+    of the reference, and the ratio of each value of the subject to the mean of those before and
+    after it."""
+    references, ratios = [reference()], []
+    for _ in range(pairs):
+        value = subject()
+        references.append(reference())
+        ratios.append(2 * value / (references[-2] + references[-1]))
+    return references, ratios
+
+
+def rotated(ways: Sequence[Way], by: int) -> list[Way]:
+    """Rotate the order, so that none of them always comes first, on a machine that becomes slower
+    or faster."""
+    first = by % len(ways)
+    return [*ways[first:], *ways[:first]]
+
+
+@contextmanager
+def sampled(size: Callable[[], int], pause: float = 0.0) -> Iterator[list[int]]:
+    """Collect values of `size` during the block, in a thread, with `pause` seconds between them."""
+    samples = [size()]
+    ended = threading.Event()
+
+    def sample() -> None:
+        while not ended.wait(pause):
+            samples.append(size())
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        ended.set()
+        thread.join()
+
+
+def jain(shares: Iterable[float]) -> float:
+    """Return Jain's fairness index: 1 when all have the same, 1/n when one has all."""
+    values = list(shares)
+    return sum(values) ** 2 / (len(values) * sum(value * value for value in values))
 
 
 def percentile(values: Sequence[float], percent: int) -> float:

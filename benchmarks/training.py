@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
-from process import command
+from process import command, compute
 
 from jupyter_gpushare.settings import Settings, as_environment
 
@@ -92,9 +92,7 @@ def trainers(
 def loaded(batches: Iterable[int]) -> Iterator[int]:
     """Compute on the host before each batch, as a data loader without workers does."""
     for batch in batches:
-        end = time.monotonic() + LOAD_SECONDS
-        while time.monotonic() < end:
-            pass
+        compute(LOAD_SECONDS)
         yield batch
 
 

@@ -36,6 +36,7 @@ GANG_EVENTS = 40
 WIDTHS = (1, 1, 1, 2, 4, 8, 8, 16, 32, 64)
 DEVICE = "device"
 DEVICES = [(DEVICE, 1 << 40)]
+DEMAND = _core.Demand(1 << 20, 1 << 22, True)
 
 
 def crowd(count: int) -> tuple[_core.Host, str]:
@@ -43,9 +44,8 @@ def crowd(count: int) -> tuple[_core.Host, str]:
     host = _core.Host(DEVICES)
     holder = ""
     for number in range(count):
-        demand = _core.Demand(1 << 20, 1 << 22, True)
         host.open(
-            0.0, f"s{number}", [DEVICE], _core.SessionSpec(f"user{number % 50}", demand=demand)
+            0.0, f"s{number}", [DEVICE], _core.SessionSpec(f"user{number % 50}", demand=DEMAND)
         )
         for grant in host.request(0.0, f"s{number}", 1).grants:
             holder = grant.session
@@ -71,19 +71,18 @@ def decisions(count: int) -> list[float]:
 def beside_a_crowd(count: int) -> list[float]:
     """Return seconds of each message of a neighbour that has a turn and gives it back."""
     host = _core.Host(DEVICES, "fair", BOOSTED)
-    demand = _core.Demand(1 << 20, 1 << 22, True)
-    neighbour = _core.SessionSpec("neighbour", demand=demand)
+    neighbour = _core.SessionSpec("neighbour", demand=DEMAND)
     host.open(0.0, "neighbour", [DEVICE], neighbour)
     host.request(0.0, "neighbour", 1)
     for number in range(count):
-        host.open(0.0, f"s{number}", [DEVICE], _core.SessionSpec("one", demand=demand, busy=False))
+        host.open(0.0, f"s{number}", [DEVICE], _core.SessionSpec("one", demand=DEMAND, busy=False))
         host.set_busy(0.0, f"s{number}", True)
         host.request(0.0, f"s{number}", 1)
     times, now = [], 0.0
     for _ in range(EVENTS):
         now += 1e-4
         start = time.perf_counter()
-        host.report(now, "neighbour", 1, demand, None)
+        host.report(now, "neighbour", 1, DEMAND, None)
         times.append(time.perf_counter() - start)
     return times
 
@@ -91,14 +90,13 @@ def beside_a_crowd(count: int) -> list[float]:
 def looks(waiting: int, idle: int) -> list[float]:
     """Return seconds of each look, one after each turn of three iterations; paces are known."""
     host, now = _core.Host(DEVICES, "fair", BOOSTED), 0.0
-    demand = _core.Demand(1 << 20, 1 << 22, True)
     turn = dict.fromkeys((f"s{number}" for number in range(waiting + idle)), 1)
     for number, name in enumerate(turn):
-        spec = _core.SessionSpec(f"user{number % 5}", demand=demand)
+        spec = _core.SessionSpec(f"user{number % 5}", demand=DEMAND)
         host.open(now, name, [DEVICE], spec)
         host.request(now, name, 1)
         now += 0.3
-        host.report(now, name, 3, demand, None)
+        host.report(now, name, 3, DEMAND, None)
         host.finish(now, name, 1)
     wanting = [*turn][:waiting]
     granted = [host.request(now, name, 2).grants for name in wanting]
@@ -107,7 +105,7 @@ def looks(waiting: int, idle: int) -> list[float]:
     times = []
     for _ in range(EVENTS):
         now += 0.3
-        host.report(now, holder, 3, demand, None)
+        host.report(now, holder, 3, DEMAND, None)
         following = host.finish(now, holder, turn[holder]).grants[0].session
         turn[holder] += 1
         host.request(now, holder, turn[holder])

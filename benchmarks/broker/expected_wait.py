@@ -297,15 +297,6 @@ class Scene:
                 event()
         return self
 
-    def told(self) -> Iterator[Told]:
-        for notebook in self.notebooks:
-            for wait in notebook.waits:
-                yield from wait.told()
-
-    def cells(self) -> Iterator[Cell]:
-        for notebook in self.notebooks:
-            yield from notebook.cells
-
     def look(self) -> None:
         of_name = {notebook.name: notebook for notebook in self.notebooks}
         for view in self.service.snapshot(self.now).devices[0].sessions:
@@ -322,21 +313,17 @@ class Scene:
 def figures_of(name: str, scenes: list[Scene], most: float = MOST_OF_ALL) -> Iterator[Figure]:
     """Moments of waits that were long enough to be told, and ended. `most`: the part of them that
     may be wrong."""
-    told = [
-        wait
-        for scene in scenes
-        for notebook in scene.notebooks
-        for wait in notebook.waits
-        if wait.said and wait.granted is not None
-    ]
+    notebooks = [notebook for scene in scenes for notebook in scene.notebooks]
+    waits = [wait for notebook in notebooks for wait in notebook.waits]
+    told = [wait for wait in waits if wait.said and wait.granted is not None]
     answers = [[one.seconds is not None for one in wait.said] for wait in told]
     yield Figure(f"{name}: waits", len(told))
     if told:
         yield Figure(f"{name}: part with an estimate", statistics.mean(map(any, answers)))
         moments = itertools.chain.from_iterable(answers)
         yield Figure(f"{name}: part of moments with one", statistics.mean(moments))
-    yield from figures_of_estimates(name, [one for scene in scenes for one in scene.told()], most)
-    yield from figures_of_cells(name, [cell for scene in scenes for cell in scene.cells()])
+    yield from figures_of_estimates(name, [one for wait in waits for one in wait.told()], most)
+    yield from figures_of_cells(name, [cell for notebook in notebooks for cell in notebook.cells])
 
 
 def figures_of_estimates(name: str, told: list[Told], most: float) -> Iterator[Figure]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import selectors
 import statistics
 import subprocess
 import sys
@@ -98,8 +99,6 @@ def measured(policy: str, notebooks: Sequence[Notebook] = NOTEBOOKS) -> dict[str
 
 def _ends(started: dict[str, subprocess.Popen[str]], began: float) -> Iterator[tuple[str, float]]:
     """Yield lines as they come: the process that writes first comes first."""
-    import selectors
-
     with selectors.DefaultSelector() as selector:
         for name, each in started.items():
             assert each.stdout is not None
@@ -160,7 +159,6 @@ def section(pool: Executor) -> Section:
             "other work.",
             table(("ended after, seconds", "virtual", "real"), rows),
         ],
-        {},
     )
 
 

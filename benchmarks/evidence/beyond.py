@@ -74,7 +74,7 @@ class Paged(NamedTuple):
 
 
 def completion(subject: Workload, policy: str, rules: Rules, conduct: Conduct) -> float:
-    return statistics.fmean(run(subject, policy, rules, conduct).completion) / 60
+    return salus.mean_minutes(run(subject, policy, rules, conduct).completion)
 
 
 def paged(policy: str, stays: float, seed: int) -> Paged:
@@ -84,7 +84,7 @@ def paged(policy: str, stays: float, seed: int) -> Paged:
         for rate in (0.0, PAGING_RATE)
     )
     made = run(subject, policy, salus.RULES(page_waiting=True), PAGES)
-    return Paged(without, idle, statistics.fmean(made.completion) / 60, moved(made))
+    return Paged(without, idle, salus.mean_minutes(made.completion), moved(made))
 
 
 def paged_jobs(policy: str, tail: float, seed: int) -> Paged:
@@ -92,7 +92,7 @@ def paged_jobs(policy: str, tail: float, seed: int) -> Paged:
     subject = Workload(salus.jobs(seed, tail), CAPACITY)
     without = completion(subject, policy, salus.RULES(aging=salus.FOREVER), salus.CONDUCT)
     made = run(subject, policy, salus.RULES(page_waiting=True), PAGES)
-    return Paged(without, without, statistics.fmean(made.completion) / 60, moved(made))
+    return Paged(without, without, salus.mean_minutes(made.completion), moved(made))
 
 
 def moved(of: Run) -> float:
@@ -222,7 +222,7 @@ def _overtaken(of: Run, jobs: list[Job]) -> Overtaken:
     is_large = [job.demand.ephemeral > LARGE for job in jobs]
     large = [each.waited for each, size in zip(of.outcomes, is_large, strict=True) if size]
     small = [each.waited for each, size in zip(of.outcomes, is_large, strict=True) if not size]
-    completion = statistics.fmean(of.completion) / 60
+    completion = salus.mean_minutes(of.completion)
     return Overtaken(completion, statistics.fmean(large) / statistics.fmean(small), max(large) / 60)
 
 
@@ -242,7 +242,6 @@ def overtaking(pool: Executor) -> Section:
             *(_overtaking_table(tail, rows) for tail, rows in found.items()),
             _verdict(found),
         ],
-        {},
     )
 
 

@@ -84,15 +84,12 @@ def held() -> Contest:
         text=True,
         check=True,
     ).stdout.splitlines()
-    return Contest(json.loads(done[0]), [_run(*json.loads(line)) for line in done[1:]])
+    return Contest(json.loads(done[0]), [*map(_run, done[1:])])
 
 
-def _run(
-    way: str, trainings: int, fits: bool, iteration: float, limit: int, peak: int, *rest: Any
-) -> Run:
-    diaries, failed = rest
-    read = {name: Diary(*diary) for name, diary in diaries.items()}
-    return Run(way, trainings, fits, iteration, limit, peak, read, failed)
+def _run(line: str) -> Run:
+    read = Run(*json.loads(line))
+    return read._replace(diaries={name: Diary(*diary) for name, diary in read.diaries.items()})
 
 
 # --- figures of a run; times are in iterations ----------------------------------------------------

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import statistics
 import subprocess
-import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import matplotlib as mpl
@@ -59,7 +60,7 @@ class Section(NamedTuple):
 
     title: str
     text: list[str]
-    pictures: dict[str, Figure]
+    pictures: Mapping[str, Figure] = MappingProxyType({})
     promises: Sequence[measure.Figure] = ()
 
 
@@ -162,7 +163,8 @@ def _origin(seconds: float) -> str:
     themselves."""
     return (
         f"*jupyter_gpushare {jupyter_gpushare.__version__}{_commit()}, Python "
-        f"{platform.python_version()}, matplotlib {mpl.__version__}; {_processor()}, "
+        f"{platform.python_version()}, matplotlib {mpl.__version__}; "
+        f"{len(os.sched_getaffinity(0))} cores, "
         f"{platform.system()} {platform.machine()}; {seconds:.0f} s.*"
     )
 
@@ -175,13 +177,6 @@ def _commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return ""
     return f" ({done.stdout.strip()})"
-
-
-def _processor() -> str:
-    import os
-
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return f"{cores} cores"
 
 
 def drawn(width: float, height: float, columns: int, draw: Callable[..., None]) -> Figure:

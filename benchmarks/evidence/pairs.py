@@ -65,5 +65,4 @@ def section(pool: Executor) -> Section:
             "which `benchmarks/turns/concurrency_tuner.py` measures in 40 minutes, "
             "[another page](../explanation/scheduling.md#several-lanes-at-once) tells.",
         ],
-        {},
     )

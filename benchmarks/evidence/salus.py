@@ -5,9 +5,12 @@ from __future__ import annotations
 import csv
 import random
 import statistics
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, NamedTuple
+
+from measure import jain
 
 from evidence import document
 from evidence.document import (
@@ -22,7 +25,7 @@ from evidence.document import (
     spread,
     table,
 )
-from jupyter_gpushare._core import Cell, Conduct, Demand, Host, Job, Rules, SessionSpec
+from jupyter_gpushare._core import Cell, Conduct, Demand, Host, Job, Rules, SessionSpec, Simulation
 from jupyter_gpushare.simulator import plots, workload
 from jupyter_gpushare.simulator.simulate import Run, percentile, run
 from jupyter_gpushare.simulator.workload import MEBIBYTE, Workload
@@ -65,11 +68,15 @@ def jobs(seed: int, tail: float) -> list[Job]:
     )
 
 
+def mean_minutes(seconds: Sequence[float]) -> float:
+    return statistics.fmean(seconds) / 60
+
+
 def result(of: Run) -> Result:
     return Result(
-        statistics.fmean(of.completion) / 60,
+        mean_minutes(of.completion),
         percentile(of.completion, 95) / 60,
-        statistics.fmean(of.queueing) / 60,
+        mean_minutes(of.queueing),
         of.makespan / 60,
         of.peak_bytes / CAPACITY,
     )
@@ -361,16 +368,9 @@ def inference() -> tuple[int, int]:
 COMERS, APART, WINDOW = 6, 120.0, 20.0
 
 
-def jain(values: list[float]) -> float:
-    """Return Jain's index: 1 when all have the same, 1/n when one has all."""
-    return sum(values) ** 2 / (len(values) * sum(value * value for value in values))
-
-
 def windows(seed: int) -> list[tuple[float, list[float]]]:
     """Yield the end of each window, and the parts of it that the sessions had that were there
     throughout."""
-    from jupyter_gpushare._core import Simulation
-
     draw = random.Random(seed)
     comers = [
         Job(

@@ -46,5 +46,4 @@ def section(pool: Executor) -> Section:
             "bit. The time goes into the scheduler's decisions, several for each turn.",
             table(("notebooks, turns of", "turns", "visited", "skipped"), rows),
         ],
-        {},
     )

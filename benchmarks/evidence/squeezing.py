@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import NamedTuple
@@ -47,14 +45,10 @@ def squeezed(policy: str, tail: float, seed: int) -> Squeezed:
         for subject in (plain, plain._replace(jobs=jobs))
     )
     return Squeezed(
-        (_mean(without.completion), _mean(with_it.completion)),
-        (_mean(without.queueing), _mean(with_it.queueing)),
+        (salus.mean_minutes(without.completion), salus.mean_minutes(with_it.completion)),
+        (salus.mean_minutes(without.queueing), salus.mean_minutes(with_it.queueing)),
         (without.makespan, with_it.makespan),
     )
-
-
-def _mean(seconds: Sequence[float]) -> float:
-    return statistics.fmean(seconds) / 60
 
 
 def section(pool: Executor) -> Section:
@@ -102,5 +96,4 @@ def section(pool: Executor) -> Section:
             "are nearly alike take turns, more of them go on side by side, and all end late: the "
             "first turn comes sooner, and the completion gains little or nothing.",
         ],
-        {},
     )

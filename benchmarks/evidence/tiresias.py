@@ -152,7 +152,6 @@ def section(pool: Executor) -> Section:
             "Median over the seeds, and their 5th and 95th percentiles.",
             drawn(pool),
         ],
-        {},
     )
 
 

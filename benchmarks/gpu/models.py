@@ -15,8 +15,6 @@ from torch.nn import functional
 
 from .places import DEVICE, IS_HOST, IS_REHEARSAL
 
-Loss = Callable[[], torch.Tensor]
-
 LARGE_CARD = 40 << 30  # bytes; smaller cards get a quarter of each batch
 LEARNING_RATE = 1e-4
 

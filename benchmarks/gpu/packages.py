@@ -194,14 +194,11 @@ def _compiled_driver() -> Path:
 def _compile(made: Path, *words: object) -> None:
     sources = [word for word in words if isinstance(word, Path)]
     headers = [path.with_suffix(".h") for path in sources if path.with_suffix(".h").exists()]
-    if made.exists() and made.stat().st_mtime > max(_changed(path) for path in sources + headers):
+    changed = max(path.stat().st_mtime for path in sources + headers)
+    if made.exists() and made.stat().st_mtime > changed:
         return
     compiler = os.environ.get("CXX", "c++")
     run(compiler, "-std=c++20", "-O2", f"-I{ROOT / 'csrc'}", *words, "-o", made)
-
-
-def _changed(path: Path) -> float:
-    return path.stat().st_mtime
 
 
 def _put(core: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,3 +42,16 @@ def fact(name: str, holds: bool | None, note: str = "") -> None:
     """Report whether something is so; None where it could not be found out, and the note
     says why."""
     say(fact=name, holds=holds, note=note)
+
+
+def status_of(measures: Iterable[tuple[str, Callable[[], None]]]) -> int:
+    """Measure all, each by itself; an error of one is reported behind its label. Return the exit
+    status: 1 where there was an error."""
+    failed = 0
+    for label, measure in measures:
+        try:
+            measure()
+        except Exception:
+            say(error=f"{label}{traceback.format_exc()}")
+            failed = 1
+    return failed

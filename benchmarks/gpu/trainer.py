@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
+from process import compute
+
 from jupyter_gpushare.settings import Settings, as_environment
 
 from .places import DEVICE, IS_HOST, IS_REHEARSAL
@@ -109,13 +111,6 @@ def trainers(settings: Settings | None, models: Iterable[str]) -> Iterator[list[
 # --- the process itself -------------------------------------------------------------------------
 
 
-def compute(seconds: float) -> None:
-    """Spend the time that loading a batch costs the host."""
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        pass
-
-
 class Training:
     def __init__(self, model: str, session: Any) -> None:
         from . import models
@@ -126,7 +121,8 @@ class Training:
         self._kept: Any = None
 
     def run(self, iterations: int, load: float = 0.0) -> dict[str, Any]:
-        """Run the iterations as a cell has them, each after `load` seconds on the host."""
+        """Run the iterations as a cell has them, each after `load` seconds on the host, which a
+        batch takes to load."""
         self._cell_begins()
         self._reset_peak()
         began = time.monotonic()

@@ -17,8 +17,8 @@ Nothing here is a figure of a card, so build/bench.json has it as `fake_gpu_memo
 from __future__ import annotations
 
 import ctypes
+import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -27,26 +27,20 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from measure import Figure, broker, publish
-from process import command
+from measure import Figure, broker, publish, sampled
+from training import Trainer
 
-from jupyter_gpushare.settings import Settings, as_environment
+from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
+from lanes.memory import MIB, figures_of_needs, needed_bytes
+from lanes.needs import Needs
 
 MODELS = ("cnn", "transformer")
 COUNTS = (1, 2, 4, 8)
 LEARNING, STEADY = 24, 6  # iterations of each
-MIB = 1 << 20
 COUNTED = (b"cuMem", b"cuCtxSynchronize")
 CAPACITY = 24 << 30
 UUID = "GPU-01010101-0101-0101-0101-010101010101"  # that the fake GPU has
-
-
-class Needs(NamedTuple):
-    """Bytes of one stock training: what stays, and the most that an iteration has beside it."""
-
-    persistent: int
-    ephemeral: int
 
 
 # --- one training
@@ -108,33 +102,25 @@ def child(model: str, is_shared: bool) -> None:
             cell_ended()
             stays, most = torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
             torch.cuda.reset_peak_memory_stats()
-            print(at_last - at_first, calls() - at_last, stays, most - stays, flush=True)
+            answer = [at_last - at_first, calls() - at_last, stays, most - stays]
+            print(json.dumps(answer), flush=True)
 
 
-class Training:
+class Training(Trainer):
     """A process of `child`."""
 
-    def __init__(self, model: str, is_shared: bool, environment: dict[str, str]) -> None:
-        words = command("lanes.gpu_memory", model, str(int(is_shared)))
-        self._process = subprocess.Popen(
-            words,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def start(self, iterations: int) -> None:
-        assert self._process.stdin is not None
-        print(iterations, file=self._process.stdin, flush=True)
+    def __init__(self, model: str, settings: Settings | None) -> None:
+        words = ("lanes.gpu_memory", model, str(int(settings is not None)))
+        super().__init__(settings, model, spins=True, program=words)
 
     def answer(self) -> list[int]:
         """Return the calls in the iterations but for the first, and at the end of the turn, then
         persistent and ephemeral bytes."""
-        assert self._process.stdout is not None
-        return [int(word) for word in self._process.stdout.readline().split()]
+        answer: list[int] = self._hear()
+        return answer
 
     def end(self) -> None:
+        """Wait until it has ended by itself."""
         self._process.communicate()
 
 
@@ -143,8 +129,7 @@ class Training:
 
 @contextmanager
 def trainings(models: list[str], settings: Settings | None = None) -> Iterator[list[Training]]:
-    ours = {} if settings is None else as_environment(settings)
-    started = [Training(model, settings is not None, {**os.environ, **ours}) for model in models]
+    started = [Training(model, settings) for model in models]
     try:
         yield started
     finally:
@@ -168,14 +153,13 @@ def given_away() -> int:
 
 def steady_peak(started: list[Training]) -> tuple[int, list[list[int]]]:
     """Return the most that the device had given away, and the answers."""
-    from lanes.memory import sampled
-
     with sampled(given_away) as samples:
         answers = train(started, STEADY)
     return max(samples), answers
 
 
 def needs(model: str) -> Needs:
+    """Return what stays of one stock training, and the most that an iteration has beside it."""
     with trainings([model]) as started:
         train(started, LEARNING)
         ((_, _, persistent, ephemeral),) = train(started, STEADY)
@@ -218,8 +202,7 @@ def calls_of(model: str) -> list[Figure]:
 
 def figures_of(count: int, alone: dict[str, Needs]) -> list[Figure]:
     models = list(islice(cycle(MODELS), count))
-    needed = sum(alone[model].persistent for model in models)
-    needed += max(alone[model].ephemeral for model in models)
+    needed = needed_bytes(models, alone)
     found = shared(models)
     with trainings(models) as started:
         train(started, LEARNING)
@@ -247,10 +230,7 @@ def main() -> int:
         nvml.write_text(f"gpu {UUID} {CAPACITY} 0 NVIDIA L4\n")
         os.environ["FAKE_NVML"] = str(nvml)
         alone = {model: needs(model) for model in MODELS}
-        figures = []
-        for model, (persistent, ephemeral) in alone.items():
-            figures.append(Figure(f"{model}_persistent_MiB", persistent / MIB, "MiB"))
-            figures.append(Figure(f"{model}_ephemeral_MiB", ephemeral / MIB, "MiB"))
+        figures = [*figures_of_needs(alone)]
         for model in MODELS:
             figures += calls_of(model)
         for count in COUNTS:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 
 import torch
-from measure import Figure, publish
+from measure import Figure, in_turn, publish
 from models import TRAININGS
 
 from jupyter_gpushare import _core, _core_testing
@@ -55,11 +55,9 @@ def figures_of(name: str, iteration: Callable[[], None]) -> list[Figure]:
         block(warm_up, 5)
     iterations = max(5, int(SECONDS / block(iteration, 5)))
     promoted = _core_testing.promoted_pages(_core.Lane.usage())
-    outside, ratios = [block(iteration, iterations)], []
-    for _ in range(PAIRS):
-        inside = block(shared, iterations)
-        outside.append(block(iteration, iterations))
-        ratios.append(2 * inside / (outside[-2] + outside[-1]))
+    outside, ratios = in_turn(
+        lambda: block(shared, iterations), lambda: block(iteration, iterations), PAIRS
+    )
     usage = _core.Lane.usage()
     return [
         Figure(f"{name}_ms", statistics.median(outside) * 1e3, "ms"),
@@ -79,7 +77,8 @@ def boundary() -> float:
     return (time.thread_time() - start) / BOUNDARIES * 1e6
 
 
-def main() -> int:
+def opened() -> int:
+    """Open the lane of this process, which computes in one thread; return its descriptor."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     descriptor = os.memfd_create("lane")
@@ -90,6 +89,11 @@ def main() -> int:
         _core.Lane.attach(descriptor, LANE),
     ):
         assert not reason, reason
+    return descriptor
+
+
+def main() -> int:
+    opened()
     figures = [Figure("boundary_us", boundary(), "us", target=1)]
     for name in MODELS:
         figures += figures_of(name, TRAININGS[name]())

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import cycle, islice
 
-from measure import Figure, broker, publish
+from measure import Figure, broker, publish, sampled
 from training import Trainer, trainers
 
 from jupyter_gpushare.settings import Settings
@@ -42,25 +41,6 @@ def _bytes_of_memory(descriptor: str) -> int:
         if "memfd:" in os.readlink(descriptor):
             return os.stat(descriptor).st_blocks * 512
     return 0
-
-
-@contextmanager
-def sampled(size: Callable[[], int]) -> Iterator[list[int]]:
-    """Collect all values of `size` during the block, in a thread."""
-    samples: list[int] = []
-    ended = threading.Event()
-
-    def sample() -> None:
-        while not ended.is_set():
-            samples.append(size())
-
-    thread = threading.Thread(target=sample)
-    thread.start()
-    try:
-        yield samples
-    finally:
-        ended.set()
-        thread.join()
 
 
 def train(started: list[Trainer], iterations: int) -> None:
@@ -92,10 +72,21 @@ def in_lane(models: list[str]) -> tuple[int, int]:
         return peaks(models, settings, client.welcome.pid)
 
 
+def needed_bytes(models: list[str], alone: dict[str, Needs]) -> int:
+    """Return the sum of what is persistent, and the largest of what is ephemeral."""
+    persistent = sum(alone[model].persistent for model in models)
+    return persistent + max(alone[model].ephemeral for model in models)
+
+
+def figures_of_needs(alone: dict[str, Needs]) -> Iterator[Figure]:
+    for model, (persistent, ephemeral) in alone.items():
+        yield Figure(f"{model}_persistent_MiB", persistent / MIB, "MiB")
+        yield Figure(f"{model}_ephemeral_MiB", ephemeral / MIB, "MiB")
+
+
 def figures_of(count: int, alone: dict[str, Needs]) -> list[Figure]:
     models = list(islice(cycle(MODELS), count))
-    persistent = sum(alone[model].persistent for model in models)
-    needed = persistent + max(alone[model].ephemeral for model in models)
+    needed = needed_bytes(models, alone)
     start, steady = in_lane(models)
     _, stock = peaks(models)
     return [
@@ -111,10 +102,7 @@ def figures_of(count: int, alone: dict[str, Needs]) -> list[Figure]:
 def main() -> int:
     os.environ["OMP_NUM_THREADS"] = "1"
     alone = {model: needs(model) for model in MODELS}
-    figures = []
-    for model, (persistent, ephemeral) in alone.items():
-        figures.append(Figure(f"{model}_persistent_MiB", persistent / MIB, "MiB"))
-        figures.append(Figure(f"{model}_ephemeral_MiB", ephemeral / MIB, "MiB"))
+    figures = [*figures_of_needs(alone)]
     for count in COUNTS:
         figures += figures_of(count, alone)
     return publish("memory", figures)

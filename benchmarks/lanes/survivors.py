@@ -13,7 +13,6 @@ pages in blocks of 64 KiB, the smallest of a lane, each with a dead one between 
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 import time
@@ -23,9 +22,9 @@ from measure import Figure, publish
 from models import TRAININGS
 
 from jupyter_gpushare import _core
+from lanes.lane import LANE, opened
 
 PAGE = 4096
-LANE = 512 << 20
 MODELS = ("cnn", "transformer")
 OUTSIDE = 2  # iterations that learn the demand
 ITERATIONS = 20
@@ -93,16 +92,7 @@ def times(descriptor: int) -> list[Figure]:
 
 
 def main() -> int:
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    descriptor = os.memfd_create("lane")
-    os.ftruncate(descriptor, LANE)
-    for reason in (
-        _core.AllocationCounter.install(),
-        _core.Lane.open(2 * LANE),
-        _core.Lane.attach(descriptor, LANE),
-    ):
-        assert not reason, reason
+    descriptor = opened()
     figures = [figure for model in MODELS for figure in of_training(model)]
     # The survivors of the trainings are not part of the following.
     _core.Lane.promote()

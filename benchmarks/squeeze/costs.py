@@ -11,7 +11,6 @@ is. Results go to build/squeeze.json.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import multiprocessing
 import statistics
@@ -118,7 +117,7 @@ def _train(pipe: Any, make: Callable[[], Training], directory: str, wanted: Want
             memory.leave_room(order)
             pipe.send(None)
         else:
-            pipe.send(_stepped(training, memory) if order == "step" else _hashed(training))
+            pipe.send(_stepped(training, memory) if order == "step" else training.state())
 
 
 def _stepped(training: Training, memory: TorchMemory) -> Step:
@@ -127,13 +126,6 @@ def _stepped(training: Training, memory: TorchMemory) -> Step:
     seconds, wall = time.process_time() - seconds, time.perf_counter() - wall
     *_, latest = (Iteration(0, 0, 0, 0), *memory.estimator.recent)
     return Step(loss, seconds, wall, latest.ephemeral, latest.live)
-
-
-def _hashed(training: Training) -> str:
-    digest = hashlib.sha256()
-    for tensor in training.lasting():
-        digest.update(tensor.detach().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 class Row(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -156,10 +157,19 @@ def _sgd(network: nn.Module) -> torch.optim.Optimizer:
 
 
 class Training(ABC):
-    """An iteration at a time; `networks` have its parameters."""
+    """An iteration at a time; `networks` have its parameters. `around` surrounds each forward and
+    its loss."""
 
-    networks: list[nn.Module]
-    optimizers: list[torch.optim.Optimizer]
+    def __init__(
+        self,
+        *networks: nn.Module,
+        wrap: Wrap = lambda network: network,
+        around: Around = contextlib.nullcontext,
+    ) -> None:
+        self.networks, self._around = networks, around
+        for network in networks:
+            wrap(network)
+        self.optimizers = [_sgd(network) for network in networks]
 
     @abstractmethod
     def iterate(self) -> float:
@@ -171,22 +181,26 @@ class Training(ABC):
         states = (state for one in self.optimizers for state in one.state.values())
         return tensors + [t for s in states for t in s.values() if isinstance(t, torch.Tensor)]
 
+    def state(self) -> str:
+        """Return a hash of `lasting`."""
+        digest = hashlib.sha256()
+        for tensor in self.lasting():
+            digest.update(tensor.detach().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
 
 class Classifier(Training):
-    """A training by cross entropy. `around` surrounds each forward and its loss."""
+    """A training by cross entropy."""
 
     def __init__(
         self,
         network: Callable[[], nn.Module],
         batch: Callable[[], tuple[torch.Tensor, torch.Tensor]],
-        wrap: Wrap = lambda network: network,
-        around: Around = contextlib.nullcontext,
+        **options: Any,
     ) -> None:
         torch.manual_seed(1)
         self._network, (self._x, self._y) = network(), batch()
-        self.networks = [self._network]
-        wrap(self._network)
-        self._around, self.optimizers = around, [_sgd(self._network)]
+        super().__init__(self._network, **options)
 
     def iterate(self) -> float:
         (optimizer,) = self.optimizers
@@ -201,20 +215,11 @@ class Classifier(Training):
 class Gan(Training):
     """A generator and a discriminator, each with a step of its own in an iteration."""
 
-    def __init__(
-        self,
-        count: int = 8,
-        wrap: Wrap = lambda network: network,
-        around: Around = contextlib.nullcontext,
-    ) -> None:
+    def __init__(self, count: int = 8, **options: Any) -> None:
         torch.manual_seed(1)
         self._generator, self._discriminator = generator(), discriminator()
         self._real, self._count = torch.randn(count, 3, 64, 64), count
-        self.networks = [self._generator, self._discriminator]
-        for network in self.networks:
-            wrap(network)
-        self._around = around
-        self.optimizers = [_sgd(network) for network in self.networks]
+        super().__init__(self._generator, self._discriminator, **options)
 
     def iterate(self) -> float:
         of_generator, of_discriminator = self.optimizers

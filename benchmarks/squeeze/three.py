@@ -10,7 +10,6 @@ next to each other.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import statistics
@@ -59,20 +58,13 @@ def train(iterations: int) -> Ended:
         demand, squeeze = session.memory.demand(), _squeeze_of(session.memory)
     moved = squeeze.tier.written + squeeze.cache.dropped
     sizes = demand.persistent_bytes, demand.ephemeral_bytes
-    return Ended(ends[FIRST], ends[-1], *sizes, moved, _hashed(training.lasting()))
+    return Ended(ends[FIRST], ends[-1], *sizes, moved, training.state())
 
 
 def _squeeze_of(memory: object) -> Squeeze:
     assert isinstance(memory, TorchMemory)
     assert isinstance(memory.squeeze, Squeeze)
     return memory.squeeze
-
-
-def _hashed(tensors: list[torch.Tensor]) -> str:
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        digest.update(tensor.detach().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 class Run(NamedTuple):

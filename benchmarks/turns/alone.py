@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 import torch
-from measure import Figure, broker, publish
+from measure import Figure, broker, in_turn, publish
 
 from jupyter_gpushare.client.notebook.sharing import cell_ended, session
 from jupyter_gpushare.settings import Settings
@@ -60,18 +60,15 @@ def shared_block(settings: Settings, iterate: Callable[[], None], iterations: in
 
 
 def compare(settings: Settings, width: int) -> tuple[float, float]:
-    """Return seconds of an iteration without sharing, and the ratio with sharing to it.
-
-    Each block with sharing is compared with the mean of those before and after it.
-    """
+    """Return seconds of an iteration without sharing, and the ratio with sharing to it."""
     iterate = training(width)
     pace = block(iterate, 20)
     iterations = max(5, int(SECONDS / (2 * PAIRS) / pace))
-    off, ratios = [block(iterate, iterations)], []
-    for _ in range(PAIRS):
-        shared = shared_block(settings, iterate, iterations)
-        off.append(block(iterate, iterations))
-        ratios.append(2 * shared / (off[-2] + off[-1]))
+    off, ratios = in_turn(
+        lambda: shared_block(settings, iterate, iterations),
+        lambda: block(iterate, iterations),
+        PAIRS,
+    )
     return statistics.median(off), statistics.median(ratios)
 
 

@@ -22,7 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from measure import Figure, broker, publish
+from measure import Figure, broker, publish, rotated
 from training import Trainer
 
 from turns import replayed
@@ -135,9 +135,7 @@ def measure(set_: Sequence[str], traces: Sequence[Path]) -> Iterator[Figure]:
 
 
 def one_round(running: Mapping[str, Running], number: int) -> dict[str, Result]:
-    ways = [*running]
-    first = number % len(ways)
-    return {way: running[way].run(ROUND_SECONDS) for way in ways[first:] + ways[:first]}
+    return {way: running[way].run(ROUND_SECONDS) for way in rotated([*running], number)}
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ import statistics
 import sys
 from collections.abc import Iterator
 
-from measure import Figure, broker, publish
+from measure import Figure, broker, publish, rotated
 from training import Trainer, trainers
 
 from jupyter_gpushare.wire.client import Client
@@ -32,13 +32,6 @@ def seconds(client: Client, started: list[Trainer], lanes: int, iterations: int)
     return together(started, iterations)
 
 
-def rotated(by: int) -> list[tuple[str, int]]:
-    """Rotate the order, so that none of them always comes first, on a machine that becomes slower
-    or faster."""
-    ways = [*LANES.items()]
-    return ways[by:] + ways[:by]
-
-
 def measure(pair: str) -> Iterator[Figure]:
     """Return median ratios within a round, which has a machine's minutes in common. The better of
     one lane and two is decided after all rounds: in each round it would be a matter of chance."""
@@ -53,7 +46,7 @@ def measure(pair: str) -> Iterator[Figure]:
         rounds, found = [], []
         for number in range(ROUNDS):
             times = {}
-            for name, lanes in rotated(number):
+            for name, lanes in rotated([*LANES.items()], number):
                 times[name] = seconds(client, started, lanes, iterations)
                 if name == "auto":
                     found.append(client.look().devices[0].finding_sentence)

@@ -10,9 +10,8 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
 
-from measure import Figure, broker, publish
+from measure import Figure, broker, jain, publish
 from training import MODEL, trainers
 
 from jupyter_gpushare import _core
@@ -24,12 +23,6 @@ SECONDS = 20.0
 VIRTUAL_SECONDS = 600.0
 ITERATION_SECONDS = 0.01
 OWNERS = {"a1": "ann", "a2": "ann", "a3": "ann", "b1": "bob", "c1": "cleo"}
-
-
-def jain(shares: Iterable[float]) -> float:
-    """Return Jain's fairness index."""
-    values = list(shares)
-    return sum(values) ** 2 / (len(values) * sum(value**2 for value in values))
 
 
 def device_seconds(client: Client) -> dict[str, float]:

@@ -18,6 +18,7 @@ import time
 from multiprocessing.process import BaseProcess
 
 from measure import Figure, broker, publish
+from process import compute
 
 from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.settings import Settings
@@ -32,9 +33,7 @@ def train(settings: Settings) -> None:
     session.open()
     while True:
         session.enter()
-        end = time.monotonic() + ITERATION_SECONDS
-        while time.monotonic() < end:
-            pass
+        compute(ITERATION_SECONDS)
         session.boundary()
 
 

@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
 from measure import Figure, broker, percentile, publish
+from process import compute
 
 from jupyter_gpushare.client.session.memory import WholeProcess
 from jupyter_gpushare.client.session.session import Session
@@ -55,12 +56,6 @@ class Known(WholeProcess):
 
     def demand(self) -> Demand:
         return Demand(100 << 20, 200 << 20, measured=True)
-
-
-def compute(seconds: float) -> None:
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        pass
 
 
 def ping(peer: socket.socket, hold: float) -> list[float]:

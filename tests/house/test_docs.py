@@ -15,11 +15,10 @@ from ..violations import ROOT, expect_none, named
 
 DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text()
+PAGE_OF_WAITS = (DOCS / "how-to" / "my-cell-waits.md").read_text()
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")]
 ALL = "\n".join(page.read_text() for page in PAGES)
-FOLDERS = (
-    *("jupyter_gpushare", "server_ext", "kernel_ext", "csrc", "benchmarks", "tests", "deploy"),
-)
+FOLDERS = ("jupyter_gpushare", "server_ext", "kernel_ext", "csrc", "benchmarks", "tests", "deploy")
 CODE = ("*.py", "*.pyi", "*.h", "*.cpp", "*.ts", "*.yaml", "*.sh", "*.toml", "*.csv", "*.json")
 
 
@@ -108,14 +107,12 @@ def test_each_file_that_a_page_names_exists() -> None:
 def test_the_line_that_the_page_of_waits_shows_is_said() -> None:
     why = [Reason("waits_for", other="c")]
     wait = Wait(1, 2, 3.0, "", "cnn.ipynb", 12.0, why, {"c": "cnn.ipynb"}).in_words()
-    page = (DOCS / "how-to" / "my-cell-waits.md").read_text()
-    assert sentence(wait) in " ".join(re.findall(r"^> (.*)$", page, re.MULTILINE))
+    assert sentence(wait) in " ".join(re.findall(r"^> (.*)$", PAGE_OF_WAITS, re.MULTILINE))
 
 
 def test_each_reason_that_the_page_of_waits_explains_is_said() -> None:
     texts = "\n".join(TEXTS.values())
-    page = (DOCS / "how-to" / "my-cell-waits.md").read_text()
-    cells = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)  # the first ones of its table
+    cells = re.findall(r"^\| (`.*?) \|", PAGE_OF_WAITS, re.MULTILINE)  # the first ones of its table
     expect_none(said for cell in cells for said in cell.split("`")[1::2] if said not in texts)
 
 
@@ -131,8 +128,7 @@ OF_NO_WAIT = {
 
 
 def test_the_page_of_waits_explains_each_reason_of_a_wait() -> None:
-    page = (DOCS / "how-to" / "my-cell-waits.md").read_text()
-    rows = re.findall(r"^\| .*`.* \|$", page, re.MULTILINE)
+    rows = re.findall(r"^\| .*`.* \|$", PAGE_OF_WAITS, re.MULTILINE)
     told = [words for row in rows for words in row.split("`")[1::2]]
     expect_none(
         f"{code}: {text}"

@@ -27,10 +27,7 @@ def opened(host: Host, *names: str, demand: m.Demand = DEMAND) -> list[Notebook]
     notebooks = [host.open(name, "user", demand) for name in names]
     for notebook in notebooks:
         host.exchange()
-        notebook.begins()
-        host.exchange()
-        notebook.begins()
-        host.exchange()
+        all_begin(host, notebook, notebook)
         notebook.leaves()
         host.exchange()
     return notebooks

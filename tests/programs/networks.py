@@ -29,11 +29,11 @@ class Of(nn.Module):
         return self.function(self, *arguments, **options)
 
 
-def cnn(*middle, norm=True):
+def cnn(*middle):
     """A CNN with BatchNorm and a ReLU in place; `middle` are layers of 16 channels."""
     return nn.Sequential(
         nn.Conv2d(3, 16, 3, padding=1),
-        *([nn.BatchNorm2d(16)] if norm else []),
+        nn.BatchNorm2d(16),
         nn.ReLU(True),
         *middle,
         *(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
@@ -183,17 +183,17 @@ def train(
     return losses, states(*modules)
 
 
-def once(model, x, loss_of=torch.sum):
+def once(model, x):
     """Go forward and back once; return the gradients."""
-    loss_of(model(x)).backward()
+    model(x).sum().backward()
     return gradients(model)
 
 
-def through(change, count=256):
-    return once(between(change), vectors(count)[0])
+def through(change):
+    return once(between(change), vectors()[0])
 
 
-def adversarial(steps=4):
+def adversarial():
     """Two optimizers in one iteration, the graph of one going through the other's model."""
     layers = nn.Linear(32, 512), nn.BatchNorm1d(512), nn.ReLU(True), nn.Linear(512, 256), nn.Tanh()
     g = nn.Sequential(*layers)
@@ -202,7 +202,7 @@ def adversarial(steps=4):
     )
     of_g, of_d = torch.optim.Adam(g.parameters(), 1e-3), torch.optim.Adam(d.parameters(), 1e-3)
     real, losses = torch.randn(128, 256), []
-    for _ in range(steps):
+    for _ in range(4):
         fake = g(torch.randn(128, 32))
         of_d.zero_grad()
         loss_d = F.softplus(-d(real)).mean() + F.softplus(d(fake.detach())).mean()

@@ -20,6 +20,7 @@ from multiprocessing import connection, get_context
 from typing import Any, NamedTuple
 
 from lanes.memory import lane_bytes
+from measure import rotated
 
 from evidence.contest.limit import Limit
 from evidence.contest.notebooks import Diary, Notebook, work
@@ -150,13 +151,12 @@ def short_cells(iteration: float) -> Notebook:
 def a_round(number: int, ways: Sequence[Way], limits: Mapping[bool, float]) -> Iterator[Run]:
     iteration, peak = alone(PICTURES)
     _, peak_of_short = alone(SHORT_PICTURES)
-    first = number % len(ways)
     for count in COUNTS:
         # in every other round the notebooks come in the reverse order
         order = to_train(count, iteration)[:: -1 if number % 2 else 1]
         for fits, part in limits.items():
             limit = int(part * (count * peak + peak_of_short))
-            for way in (*ways[first:], *ways[:first]):
+            for way in rotated(ways, number):
                 yield run(way, [*order, short_cells(iteration)], limit, iteration, fits)
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import statistics
 import sys
-import traceback
 from contextlib import ExitStack
+from functools import partial
 
-from measure import broker
+from measure import broker, in_turn
 
 from ..models import MODELS
-from ..places import DEVICE, IS_REHEARSAL, figure, say
+from ..places import DEVICE, IS_REHEARSAL, figure, say, status_of
 from ..trainer import Trainer, trainers
 
 WARM_UP = 12  # iterations in which demands are learned and libraries choose their algorithms
@@ -34,11 +34,9 @@ def compare(stock: Trainer, shared: Trainer) -> None:
     for trainer in (stock, shared, stock, shared):
         pace = block(trainer, WARM_UP)
     iterations = max(LEAST, int(SECONDS / pace))
-    off, ratios = [block(stock, iterations)], []
-    for _ in range(PAIRS):
-        on = block(shared, iterations)
-        off.append(block(stock, iterations))
-        ratios.append(2 * on / (off[-2] + off[-1]))
+    off, ratios = in_turn(
+        lambda: block(shared, iterations), lambda: block(stock, iterations), PAIRS
+    )
     model = stock.model
     figure(f"{model}_iteration_ms", statistics.median(off) * 1e3, "ms")
     figure(f"{model}_ratio", statistics.median(ratios), target=1.01)
@@ -57,14 +55,8 @@ def measure(model: str) -> None:
 
 
 def main() -> int:
-    failed = 0
-    for model in MODELS[-1:] if IS_REHEARSAL else MODELS:
-        try:
-            measure(model)
-        except Exception:
-            say(error=traceback.format_exc())
-            failed = 1
-    return failed
+    models = MODELS[-1:] if IS_REHEARSAL else MODELS
+    return status_of(("", partial(measure, model)) for model in models)
 
 
 if __name__ == "__main__":

@@ -10,11 +10,11 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from ..places import IS_HOST, IS_REHEARSAL, fact, figure, say
+from ..places import IS_HOST, IS_REHEARSAL, fact, figure, say, status_of
 from ..trainer import MIB
 
 ROUNDS = 200
@@ -137,14 +137,7 @@ def main() -> int:
         return 0
     import torch
 
-    failed = 0
-    for step in STEPS:
-        try:
-            step(torch)
-        except Exception:
-            say(error=f"{step.__name__}: {traceback.format_exc()}")
-            failed = 1
-    return failed
+    return status_of((f"{step.__name__}: ", partial(step, torch)) for step in STEPS)
 
 
 if __name__ == "__main__":

@@ -11,19 +11,19 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
-import traceback
 
 from measure import broker
 
-from ..places import DEVICE, HOME, IS_REHEARSAL, fact, figure, say
+from ..places import DEVICE, HOME, IS_REHEARSAL, fact, figure, status_of
 from ..trainer import MIB, trainers
 
 ROUNDS = 2 if IS_REHEARSAL else 3
 GIB = 1 << 30
 
 
-def measure(directory: str) -> None:
+def measure() -> None:
     with (
+        tempfile.TemporaryDirectory(dir=HOME) as directory,
         broker(DEVICE, idle_exit_seconds=5) as (settings, _),
         trainers(settings, ["gpt"]) as (trainer,),
     ):
@@ -54,13 +54,7 @@ def compare(size: int, seconds: dict[str, float], copies: dict[str, float]) -> N
 
 
 def main() -> int:
-    try:
-        with tempfile.TemporaryDirectory(dir=HOME) as directory:
-            measure(directory)
-    except Exception:
-        say(error=traceback.format_exc())
-        return 1
-    return 0
+    return status_of([("", measure)])
 
 
 if __name__ == "__main__":

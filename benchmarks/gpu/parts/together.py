@@ -14,16 +14,13 @@ from __future__ import annotations
 
 import itertools
 import sys
-import threading
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
-from measure import broker
+from measure import broker, sampled
 
 from ..models import MODELS
-from ..places import DEVICE, IS_HOST, IS_REHEARSAL, figure, say
+from ..places import DEVICE, IS_HOST, IS_REHEARSAL, figure, say, status_of
 from ..trainer import MIB, Trainer, trainers
 
 COUNTS = (2,) if IS_REHEARSAL else (2, 4)
@@ -53,25 +50,6 @@ def used_bytes() -> int:
 
     pynvml.nvmlInit()
     return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).used)
-
-
-@contextmanager
-def sampled() -> Iterator[list[int]]:
-    """Sample what the card has in use during the block, in a thread."""
-    samples = [used_bytes()]
-    ended = threading.Event()
-
-    def sample() -> None:
-        while not ended.wait(SAMPLE_SECONDS):
-            samples.append(used_bytes())
-
-    thread = threading.Thread(target=sample)
-    thread.start()
-    try:
-        yield samples
-    finally:
-        ended.set()
-        thread.join()
 
 
 def alone(trainer: Trainer) -> Needs:
@@ -117,7 +95,7 @@ def measure(count: int) -> None:
             figure(f"{model}_P_MiB", each.live / MIB, "MiB")
             figure(f"{model}_E_MiB", (each.peak - each.live) / MIB, "MiB")
         times = {name: serial(started, needs, load) for name, load in LOADS.items()}
-        with sampled() as stock:
+        with sampled(used_bytes, SAMPLE_SECONDS) as stock:
             for name, load in LOADS.items():
                 figure(f"{count}_{name}_serial", times[name], "s")
                 ratio = at_once(started, needs, load) / times[name]
@@ -142,12 +120,12 @@ def share(
         broker(DEVICE, idle_exit_seconds=5) as (settings, client),
         trainers(settings, models) as started,
     ):
-        with sampled() as learning:
+        with sampled(used_bytes, SAMPLE_SECONDS) as learning:
             for trainer in started:
                 trainer.ask(do="run", iterations=WARM_UP)
             at_once(started, needs, False)
         for name, load in LOADS.items():
-            with sampled() as steady:
+            with sampled(used_bytes, SAMPLE_SECONDS) as steady:
                 ratio = at_once(started, needs, load) / times[name]
             figure(f"{count}_{name}_ratio", ratio, target=PROMISED[name])
         devices = [device for device in client.look().devices if device.sessions]
@@ -170,14 +148,7 @@ def share(
 
 
 def main() -> int:
-    failed = 0
-    for count in COUNTS:
-        try:
-            measure(count)
-        except Exception:
-            say(error=f"{count}: {traceback.format_exc()}")
-            failed = 1
-    return failed
+    return status_of((f"{count}: ", partial(measure, count)) for count in COUNTS)
 
 
 if __name__ == "__main__":

@@ -23,22 +23,23 @@ OPEN = m.Open(
     handoff_slot="neighbour-box",
     key=KEY,
 )
-GREETING: tuple[ToBroker, ...] = (m.Hello(m.PROTOCOL), OPEN, m.Request(1))
+TURN = 1
+GREETING: tuple[ToBroker, ...] = (m.Hello(m.PROTOCOL), OPEN, m.Request(TURN))
 GREETING_AGAIN: tuple[ToBroker, ...] = (
     m.Hello(m.PROTOCOL),
-    msgspec.structs.replace(OPEN, turn=1, holding=True),
+    msgspec.structs.replace(OPEN, turn=TURN, holding=True),
 )
 # messages that a session with its turn may hear at any time
 ITS_OWN = (m.Grant, m.Yield, m.Notice, m.Wait, m.Room)
 STILL = ("running", "overdue")
 
 
-def check_heard(messages: Iterable[m.Message], turn: int = 1) -> None:
+def check_heard(messages: Iterable[m.Message]) -> None:
     """Only its own messages come, and its turn is never another one."""
     for message in messages:
         assert isinstance(message, ITS_OWN), f"the neighbour was sent {message}"
         if isinstance(message, m.Grant | m.Yield | m.Wait):
-            assert message.turn == turn, f"the neighbour was told of another turn: {message}"
+            assert message.turn == TURN, f"the neighbour was told of another turn: {message}"
 
 
 def check_others_heard(frame: bytes, is_admin: bool) -> None:

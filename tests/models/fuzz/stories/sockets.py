@@ -154,10 +154,8 @@ class Listening:
 
     def _read(self, who: str) -> None:
         """Bob never reads."""
-        if who != "bob":
-            end = self.ends.get(who)
-            if end is not None:
-                neighbour.check_others_heard(end.read(), who == "admin")
+        if who != "bob" and (end := self.ends.get(who)) is not None:
+            neighbour.check_others_heard(end.read(), who == "admin")
 
     def _leave(self, who: str) -> None:
         if who in self.ends:
