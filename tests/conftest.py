@@ -446,14 +446,20 @@ def broker_pid(settings: Settings) -> int:
 
 
 @pytest.fixture
-def holder(settings: Settings) -> Iterator[Client]:
-    """A notebook, cnn.ipynb, that holds the turn of the only lane."""
+def cnn(settings: Settings) -> Iterator[Client]:
+    """A connection with one notebook, cnn.ipynb."""
     with Client.connect(settings, "tests") as client:
         demand = Demand(1 << 30, 1 << 29, measured=True)
         client.ask(Open("cnn", "cnn.ipynb", "host", demand=demand))
-        client.send(Request(1))
-        assert isinstance(client.receive(), Grant)
         yield client
+
+
+@pytest.fixture
+def holder(cnn: Client) -> Client:
+    """A notebook, cnn.ipynb, that holds the turn of the only lane."""
+    cnn.send(Request(1))
+    assert isinstance(cnn.receive(), Grant)
+    return cnn
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import runpy
 import string
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,7 +13,8 @@ import pytest
 from jupyter_gpushare import _core
 from jupyter_gpushare.reasons import FIELDS, GONE, TEXTS, Reason, sentence
 
-ROOT = Path(__file__).parents[2]
+from ..violations import ROOT
+
 SAID = ROOT / "tests" / "data" / "reasons.json"  # the panel's tests have them too
 NAMES = {"a": "a.ipynb", "b": "b.ipynb"}
 

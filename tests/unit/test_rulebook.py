@@ -289,22 +289,13 @@ def test_a_file_that_is_empty_for_a_moment_lifts_no_rules(path: Path, content: s
     assert (file.rules, file.error) == (Rulebook(), "")
 
 
-def as_pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def as_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-@pytest.mark.parametrize("becomes", [as_pipe, as_folder])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 def test_a_path_that_becomes_no_plain_file_is_not_waited_for(
-    path: Path, becomes: Callable[[Path], None]
+    path: Path, make: Callable[[Path], None]
 ) -> None:
     file = RulebookFile(str(path))
-    becomes(path)
+    path.unlink()
+    make(path)
     assert file.follow()
     assert "is no plain file" in file.error
     assert file.rules.admins == ["ada"]

@@ -21,13 +21,12 @@ from uuid import UUID
 import psutil
 import pytest
 
-from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.errors import GpuShareError
-from jupyter_gpushare.settings import Settings, as_environment
+from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import Snapshot
 
-from ...conftest import FakeGpus, Sessions, end_broker
+from ...conftest import FakeGpus, Sessions, private_broker
 from ...makers import maker
 from ...polling import until
 from .programs.program import Bytes, has
@@ -164,24 +163,12 @@ def given_away(tmp_path: Path) -> GivenAway:
 
 
 @pytest.fixture
-def settings(
-    socket_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Settings]:
+def settings(tmp_path: Path) -> Iterator[Settings]:
     """A private broker, whose turns end at each boundary where another session waits."""
-    given = settings_module.load(
-        {},
-        socket=str(socket_directory / "b.sock"),
-        accounts=str(socket_directory / "accounts.sqlite"),
-        device="cuda:0",
-        quantum_seconds=1e-6,
-        half_life_seconds=1e-6,
-        cuda_context_bytes=0,
-    )
-    for name, value in as_environment(given).items():
-        monkeypatch.setenv(name, value)
-    with watched(given, tmp_path.name) as wrong:
+    own = {"device": "cuda:0", "cuda_context_bytes": 0}
+    at_once = {"quantum_seconds": 1e-6, "half_life_seconds": 1e-6}
+    with private_broker(**own, **at_once) as given, watched(given, tmp_path.name) as wrong:
         yield given
-    end_broker(given)
     assert not wrong, wrong
 
 

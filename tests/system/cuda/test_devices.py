@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from .conftest import uuid_of
-
-if TYPE_CHECKING:
-    from .conftest import GivenAway, Run, Start
+from .conftest import GivenAway, Run, Start, uuid_of
 
 PROGRAM = "devices.py"
 MIB = 1 << 20

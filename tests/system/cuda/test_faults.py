@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ...conftest import Look, Sessions
 from ...polling import until
-from .conftest import LARGE, SMALL, TRAININGS
-
-if TYPE_CHECKING:
-    from .conftest import Ends, GivenAway, GoesOn, Process, Start
+from .conftest import LARGE, SMALL, TRAININGS, Ends, GivenAway, GoesOn, Process, Start
 
 pytestmark = pytest.mark.usefixtures("settings")  # its broker ends after all processes
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from ...conftest import Sessions
 from ...polling import until
-from .conftest import SMALL, TRAININGS
-
-if TYPE_CHECKING:
-    from .conftest import Ends, GoesOn, Process, Start
+from .conftest import SMALL, TRAININGS, Ends, GoesOn, Process, Start
 
 # The broker ends after all processes.
 pytestmark = pytest.mark.usefixtures("two_gpus", "settings")

@@ -3,13 +3,9 @@ lane after each turn."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-if TYPE_CHECKING:
-    from .conftest import Run
-
+from .conftest import Run
 
 PROGRAM = "iterations.py"
 NO_CONTEXT = {"JUPYTER_GPUSHARE_CUDA_CONTEXT_BYTES": "0"}

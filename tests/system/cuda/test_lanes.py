@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import SetPolicy
 
 from ...conftest import Look
 from ...polling import until
-from .conftest import LARGE, SMALL, TRAININGS
-
-if TYPE_CHECKING:
-    from jupyter_gpushare.settings import Settings
-
-    from .conftest import Ends, GoesOn, Start
+from .conftest import LARGE, SMALL, TRAININGS, Ends, GoesOn, Start
 
 
 def test_notebooks_whose_lanes_merge_and_split_come_to_the_same_as_alone(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +83,6 @@ async def seen(server: Server) -> dict[str, Any]:
     return {Path(each["name"]).stem: each for each in device["sessions"]}
 
 
-def until_done(work: Awaitable[None]) -> None:
-    asyncio.run(asyncio.wait_for(work, SECONDS))
-
-
 def test_notebooks_train_in_turns_and_come_to_what_one_comes_to_without_sharing(
     server: Server,
 ) -> None:
@@ -106,4 +102,4 @@ def test_notebooks_train_in_turns_and_come_to_what_one_comes_to_without_sharing(
             assert each["iterations"] == 60
             assert each["waited_seconds"] > 0
 
-    until_done(compare())
+    asyncio.run(asyncio.wait_for(compare(), SECONDS))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .conftest import Run, Start
+from .conftest import Run, Start
 
 PROGRAM = "plain.py"
 GIB = 1 << 30

@@ -8,30 +8,24 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "gpu.sh"
-
-
-def rehearse(home: Path, *parts: str) -> tuple[str, Any]:
-    """What the rehearsal printed, and its results."""
-    environment = {**os.environ, "PYTHON": sys.executable, "GPUSHARE_GPU_HOME": str(home)}
-    ran = subprocess.run(
-        [SCRIPT, "--rehearse", "--packages", home, *parts],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    return ran.stdout, json.loads((home / "rehearsal.json").read_text())
+PARTS = ("driver_facts", "glue", "paging")
 
 
 def test_parts_that_only_a_gpu_has_are_done(tmp_path: Path) -> None:
-    printed, results = rehearse(tmp_path, "driver_facts", "glue", "paging")
+    printed = subprocess.run(
+        [SCRIPT, "--rehearse", "--packages", tmp_path, *PARTS],
+        env={**os.environ, "PYTHON": sys.executable, "GPUSHARE_GPU_HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ).stdout
+    results = json.loads((tmp_path / "rehearsal.json").read_text())
     assert {found["state"] for found in results["parts"].values()} == {"done"}, printed
     assert results["machine"]["is_rehearsal"] is True
     assert results["machine"]["why_no_lane"] == ""
-    for part in ("driver_facts", "glue", "paging"):
+    for part in PARTS:
         facts = results["parts"][part]["facts"]
         assert not [name for name, said in facts.items() if said["holds"] is False], printed
     assert results["parts"]["glue"]["facts"]["new_segments_are_ours"]["holds"]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from .conftest import TRAININGS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .conftest import Run, Start
+from .conftest import TRAININGS, Run, Start
 
 PROGRAM = "sessions.py"
 MIB = 1 << 20

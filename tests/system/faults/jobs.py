@@ -7,7 +7,6 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from jupyter_gpushare.cluster.engines.slurm import SlurmEngine
 
 from ...makers import maker
 from ...polling import until
-from ...unit.cluster.conftest import Slurm, close_without_slurm, missing
+from ...unit.cluster.conftest import Slurm, close_without_slurm, disk_of_a_megabyte, missing
 from ...unit.cluster.launch.test_launcher import lives
 from ...unit.cluster.site import Site
 from ...unit.cluster.test_killed import POINTS, Killed
@@ -29,7 +28,6 @@ from .scene import Scene
 
 STEP = 0.02
 COUNT = 6000  # iterations; Slurm may take half a minute to notice what has happened to a node
-DISK = "1m"
 # It announces that it saves each tenth of a second, and ends once it may.
 SAVES = """
 import os, sys, time
@@ -58,14 +56,9 @@ COMMANDS = ("squeue", "scontrol", "sbatch", "scancel")
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    (path := tmp_path / "site").mkdir()
-    disk = path / "jobs"
-    disk.mkdir()
-    mount = ("mount", "-t", "tmpfs", "-o", f"size={DISK},mode=700", "none", str(disk))
-    if os.geteuid() != 0 or subprocess.run(mount, check=False).returncode:
-        pytest.skip("a small disk cannot be mounted here")
-    yield path
-    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+    (disk := tmp_path / "site" / "jobs").mkdir(parents=True)
+    with disk_of_a_megabyte(disk):
+        yield disk.parent
 
 
 @row("the disk of a job is full when it saves, and has room again")
@@ -143,10 +136,6 @@ class SlurmSite(Site):
         yield
         for mark in marks:
             mark.unlink()
-
-    def steps(self) -> None:
-        for _ in range(3):
-            self.service.step()
 
     def moves(self, scene: Scene, breaks: Callable[[str], object] | None, yields: int) -> float:
         """Job `a` computes, and goes on as generation 2: on the other node, if `breaks` has broken

@@ -25,7 +25,7 @@ from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings, as_environment
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.launch import connect
+from jupyter_gpushare.wire.launch import connect, try_connect
 from jupyter_gpushare.wire.messages import Wait
 from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
@@ -154,6 +154,13 @@ class Alone:
         self._party.say(str(rounds))
         return json.loads(self._party.hear())
 
+    def is_right(self, trainer: Party) -> bool:
+        """Whether it still trains, with these results."""
+        first, _ = results(trainer)
+        rounds, found = results(trainer)
+        assert rounds > first
+        return bool(found == self.after(rounds))
+
     def close(self) -> None:
         self._party.end()
 
@@ -278,10 +285,7 @@ class Scene:
 
     def is_right(self, trainer: Party) -> bool:
         """Whether it still trains, with the results that it has alone."""
-        first, _ = results(trainer)
-        rounds, found = results(trainer)
-        assert rounds > first
-        return bool(found == self._alone.after(rounds))
+        return self._alone.is_right(trainer)
 
     # --- losses -----------------------------------------------------------------------------------
 
@@ -374,6 +378,14 @@ class Scene:
         for process in self._started:
             process.terminate()
             process.wait()
+
+
+def listens(settings: Settings) -> bool:
+    """Whether a broker listens there."""
+    if (connection := try_connect(Path(settings.socket))) is None:
+        return False
+    connection.close()
+    return True
 
 
 def trainer(name: str, before: str = "") -> str:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from ...programs.cells import LANE_CASES
-from .conftest import device_name
-
-if TYPE_CHECKING:
-    from .conftest import Run
+from .conftest import Run, device_name
 
 
 @pytest.mark.skipif(device_name() == "host", reason="tests/unit/memory has the lane of main memory")

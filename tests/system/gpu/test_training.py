@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from jupyter_gpushare.settings import Settings
+
 from ...programs.cells import CASES_ON_GPU
-from .conftest import answer, device_name, is_rehearsal
-
-if TYPE_CHECKING:
-    from jupyter_gpushare.settings import Settings
-
-    from .conftest import Run, Start
+from .conftest import Run, Start, answer, device_name, is_rehearsal
 
 QUICK = (
     *("cnn", "kept_graphs_and_gradients", "a_captured_graph"),

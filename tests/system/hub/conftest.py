@@ -19,7 +19,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -32,6 +32,7 @@ from tornado.websocket import websocket_connect
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
+CONFIG = Path(__file__).with_name("jupyterhub_config.py")
 USERS = ("ada", "ben", "eve")  # these have servers; eve has no scope of ours
 SECONDS = 120.0  # time for anything to happen, on a busy machine
 LOOK_SECONDS = 0.1
@@ -127,13 +128,15 @@ class Hub:
 
     CellFailed = server.ServerError
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, config: Path, environment: Mapping[str, str]) -> None:
         self.home = home
-        self._token = secrets.token_hex(16)
+        self.own_token = secrets.token_hex(16)  # of no user
+        self._config = config
         self._environment = {
+            **environment,
             **start.surroundings(home, start.free_ports(1)[0]),
             "CLASS_CONFIG": str(start.CONFIG),
-            "CLASS_TESTS_TOKEN": self._token,
+            "CLASS_TESTS_TOKEN": self.own_token,
         }
         self.url: str = self._environment["CLASS_URL"]
         self._tokens: dict[str, str] = {}
@@ -142,8 +145,7 @@ class Hub:
     # --- processes ---
 
     def _start(self) -> subprocess.Popen[bytes]:
-        config = Path(__file__).with_name("jupyterhub_config.py")
-        command = [sys.executable, "-m", "jupyterhub", "-f", str(config)]
+        command = [sys.executable, "-m", "jupyterhub", "-f", str(self._config)]
         with (self.home / "hub.log").open("ab") as log:
             return subprocess.Popen(
                 command, env=self._environment, cwd=self.home, stdout=log, stderr=log
@@ -162,13 +164,10 @@ class Hub:
 
     def kill(self, program: str) -> int:
         """Kill `proxy`, `broker` or `service`; return which process it was."""
-        pid = self._service_pid() if program == "service" else self._noted_pid(program)
+        noted = {"proxy": "proxy.pid", "broker": "run/broker.lock"}.get(program)
+        pid = int((self.home / noted).read_text()) if noted else self._service_pid()
         os.kill(pid, signal.SIGKILL)
         return pid
-
-    def _noted_pid(self, program: str) -> int:
-        file = {"proxy": "proxy.pid", "broker": "run/broker.lock"}[program]
-        return int((self.home / file).read_text())
 
     def _service_pid(self) -> int:
         for child in psutil.Process(self._process.pid).children():
@@ -213,7 +212,7 @@ class Hub:
         return Browser(self, user)
 
     def hub_says(self, path: str, method: str = "GET", body: Any = None) -> Answer:
-        return ask(f"{self.url}/hub/api/{path}", self._token, method, body)
+        return ask(f"{self.url}/hub/api/{path}", self.own_token, method, body)
 
     def token(self, user: str) -> str:
         """Return a token of the user, with all permissions of the user."""
@@ -229,11 +228,10 @@ class Hub:
 
     def service(self, path: str, user: str, method: str = "GET", body: Any = None) -> Answer:
         """Request a route of our service, with a token of the user; "" has none."""
-        token = self.token(user) if user else ""
-        return ask(f"{self.url}/{SERVICE}/{API}/{path}", token, method, body)
+        return self.with_token(path, self.token(user) if user else "", method, body)
 
-    def ask(self, path: str, token: str) -> Answer:
-        return ask(f"{self.url}/{path}", token)
+    def with_token(self, path: str, token: str, method: str = "GET", body: Any = None) -> Answer:
+        return ask(f"{self.url}/{SERVICE}/{API}/{path}", token, method, body)
 
     def first_event(self, user: str) -> Any:
         """Return the first message that the service pushes; or the status by which it refuses the
@@ -262,10 +260,10 @@ class Hub:
 
     wait_for = staticmethod(wait_for)
 
-    def start_servers(self) -> None:
-        for user in USERS:
+    def start_servers(self, *users: str) -> None:
+        for user in users:
             assert self.hub_says(f"users/{user}/server", "POST").status in (201, 202)
-        for user in USERS:
+        for user in users:
             wait_for(lambda user=user: self.hub_says(f"users/{user}").json["server"])
 
     def sessions(self, user: str = "admin") -> dict[str, Any]:
@@ -318,27 +316,39 @@ class Kernels:
         return self._loop.run_until_complete(asyncio.wait_for(work, SECONDS))
 
 
-@pytest.fixture(scope="session")
-def hub() -> Iterator[Hub]:
+def no_proxy() -> str:
+    """Return why there can be no hub here, or nothing."""
     path = os.pathsep.join((os.environ["PATH"], str(start.MODULES)))
     if shutil.which("configurable-http-proxy", path=path) is None:
-        pytest.skip("needs configurable-http-proxy, which `make build` installs")
+        return "needs configurable-http-proxy, which `make build` installs"
+    return ""
+
+
+@contextlib.contextmanager
+def running(config: Path, **environment: str) -> Iterator[Hub]:
+    """A hub of this configuration, until the block ends."""
     home = Path(tempfile.mkdtemp(prefix="gs-"))  # short, for the socket in it
-    hub = Hub(home)
+    hub = Hub(home, config, environment)
     try:
         hub.ready()
         yield hub
-    except AssertionError:
-        print((home / "hub.log").read_text()[-20_000:])
-        raise
     finally:
         hub.stop()
+        print((home / "hub.log").read_text()[-20_000:])  # pytest shows it where a test fails
         shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
+def hub() -> Iterator[Hub]:
+    if reason := no_proxy():
+        pytest.skip(reason)
+    with running(CONFIG) as hub:
+        yield hub
+
+
+@pytest.fixture(scope="session")
 def kernels(hub: Hub) -> Iterator[Kernels]:
-    hub.start_servers()
+    hub.start_servers(*USERS)
     kernels = Kernels(hub)
     yield kernels
     kernels.close()

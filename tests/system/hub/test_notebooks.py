@@ -26,11 +26,6 @@ def shared(hub: Any, kernels: Any) -> Any:
     return kernels
 
 
-def value(kernels: Any, user: str, code: str, expression: str) -> Any:
-    """Return the value of the expression after the code, in the kernel of the user."""
-    return eval(kernels.run(user, code, it=expression)["it"])
-
-
 @pytest.mark.system
 def test_each_server_shows_the_notebooks_of_all(hub: Any, shared: Any) -> None:
     for user in ("ada", "ben"):
@@ -72,9 +67,9 @@ def test_the_token_of_a_server_has_the_permissions_of_its_user(
     hub: Any, shared: Any, user: str
 ) -> None:
     """The `server` role gives the scope to all servers, and the hub reduces it to the user's."""
-    token = value(shared, user, "import os", "os.environ['JUPYTERHUB_API_TOKEN']")
-    path = "services/gpushare/jupyter-gpushare/api/v1/state"
-    assert hub.ask(path, token).status == (200 if user == "ada" else 403)
+    values = shared.run(user, "import os", token="os.environ['JUPYTERHUB_API_TOKEN']")
+    token = eval(values["token"])
+    assert hub.with_token("state", token).status == (200 if user == "ada" else 403)
 
 
 # --- restarts -------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from jupyter_gpushare_server.hub_service import MOST_TOKENS
 from jupyter_gpushare_server.openapi import document
 
-from .conftest import ask
+from .conftest import API, SERVICE, ask
 
 pytestmark = pytest.mark.system
 
@@ -36,7 +36,7 @@ def test_a_route_is_read_by_users_with_the_scope_alone(hub: Any, path: str) -> N
 
 
 def test_a_token_that_the_hub_does_not_know_opens_nothing(hub: Any) -> None:
-    assert hub.ask("services/gpushare/jupyter-gpushare/api/v1/state", "0" * 32).status == 403
+    assert hub.with_token("state", "0" * 32).status == 403
 
 
 @pytest.mark.parametrize("user", ["ada", "admin"])
@@ -82,8 +82,8 @@ def test_a_browser_without_the_pages_token_changes_nothing(hub: Any) -> None:
     """Otherwise any other page could, in the browser of an admin."""
     admin = hub.browse("admin")
     assert admin.visit("services/gpushare/").status == 200
-    path = "services/gpushare/jupyter-gpushare/api/v1/policy"
-    assert admin.visit(path, "PUT", b'{"policy": "fifo"}').status == 403
+    policy = admin.visit(f"{SERVICE}/{API}/policy", "PUT", b'{"policy": "fifo"}')
+    assert policy.status == 403
     assert hub.service("policy", "ada").json["policy"] == "fair"
 
 
@@ -122,9 +122,8 @@ def test_a_narrow_token_of_the_hubs_admin_changes_nothing(hub: Any, ben_is_admin
     made = hub.hub_says("users/ben/tokens", "POST", {"note": "narrow", "scopes": scopes})
     assert made.status == 201, made
     narrow = made.json["token"]
-    url = f"{hub.url}/services/gpushare/jupyter-gpushare/api/v1"
-    assert not ask(f"{url}/viewer", narrow).json["is_administrator"]
-    assert ask(f"{url}/policy", narrow, "PUT", {"policy": "fifo"}).status == 403
+    assert not hub.with_token("viewer", narrow).json["is_administrator"]
+    assert hub.with_token("policy", narrow, "PUT", {"policy": "fifo"}).status == 403
     assert hub.service("policy", "admin").json["policy"] == "fair"
 
 
@@ -133,8 +132,7 @@ def test_countless_tokens_of_a_user_have_few_threads_of_the_service(hub: Any) ->
     before = service.num_threads()
     for number in range(3 * MOST_TOKENS):
         made = hub.hub_says("users/ben/tokens", "POST", {"note": f"one more: {number}"})
-        url = f"{hub.url}/services/gpushare/jupyter-gpushare/api/v1/state"
-        assert ask(url, made.json["token"]).status == 200
+        assert hub.with_token("state", made.json["token"]).status == 200
     hub.wait_for(lambda: service.num_threads() < before + 2 * MOST_TOKENS)
     assert hub.service("state", "ben").status == 200
 

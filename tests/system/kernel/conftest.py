@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,10 +14,8 @@ from jupyter_gpushare.wire.snapshot import Snapshot
 
 from ...makers import maker
 from ...polling import next_of
+from ..faults.scene import PLAIN_MODULES, Nursery
 from ..whole.conftest import CELL_SECONDS, Cell, FrontEnd
-
-if TYPE_CHECKING:
-    from ..faults.scene import Nursery
 
 TRAIN = """
 import torch
@@ -99,8 +96,6 @@ class Neighbour:
 @pytest.fixture(scope="session")
 def plain_nursery() -> Iterator[Nursery]:
     """Forks processes in which a kernel is imported, and neither PyTorch nor anything of ours."""
-    from ..faults.scene import PLAIN_MODULES, Nursery
-
     nursery = Nursery(PLAIN_MODULES)
     yield nursery
     nursery.close()

@@ -16,7 +16,7 @@ from jupyter_gpushare.settings import Settings
 
 from ...polling import until
 from ...unit.cluster.program import end
-from .conftest import Start
+from .conftest import Start, load
 
 BEFORE = """
 import math
@@ -45,9 +45,8 @@ def jobs(settings: Settings, tmp_path: Path) -> Iterator[Settings]:
 def notebook(jobs: Settings, start: Start) -> Any:
     """A kernel, which ends before the service: the picture of a job would start another one."""
     names = ("cluster_directory", "cluster_nodes")
-    notebook = start(**{f"JUPYTER_GPUSHARE_{name.upper()}": getattr(jobs, name) for name in names})
-    notebook.run("%load_ext jupyter_gpushare")
-    return notebook
+    own = {f"JUPYTER_GPUSHARE_{name.upper()}": getattr(jobs, name) for name in names}
+    return load(start(**own))
 
 
 def test_a_cell_becomes_a_job_with_what_it_reads(notebook: Any, jobs: Settings) -> None:

@@ -18,7 +18,7 @@ from jupyter_gpushare.wire.messages import Change
 
 from ...conftest import Look, Sessions
 from ...polling import until
-from .conftest import TRAIN, Start, WaitUntil
+from .conftest import TRAIN, Start, WaitUntil, load
 
 
 def one(sessions: Sessions) -> Any:
@@ -40,8 +40,8 @@ def test_options_reach_the_broker(notebook: Any, sessions: Sessions) -> None:
 def test_a_kernel_is_named_by_its_process_unless_vs_code_names_the_notebook(
     start: Start, sessions: Sessions
 ) -> None:
-    notebook = start(JPY_SESSION_NAME="")
-    notebook.run("%load_ext jupyter_gpushare\n%gpushare on")
+    notebook = load(start(JPY_SESSION_NAME=""))
+    notebook.run("%gpushare on")
     assert one(sessions).name == f"kernel {one(sessions).pid}"
     notebook.run("%gpushare off\n__vsc_ipynb_file__ = '/home/ada/gan.ipynb'\n%gpushare on")
     assert one(sessions).name == "gan.ipynb"
@@ -64,8 +64,8 @@ def test_on_again_changes_the_options_that_are_given(notebook: Any, sessions: Se
 def test_a_notebook_may_have_several_gpus_at_once(gpus: Any, start: Start, look: Look) -> None:
     gpus.say(*(f"gpu GPU-{name} {16 << 30} 0 NVIDIA L4" for name in "ab"))
     own = {"JUPYTER_GPUSHARE_DEVICE": "auto", "JPY_SESSION_NAME": "train.ipynb"}
-    notebook = start(nursery=None, **own)  # the loader reads its variables when a program starts
-    notebook.run("%load_ext jupyter_gpushare")
+    # The loader reads its variables when a program starts.
+    notebook = load(start(nursery=None, **own))
 
     def on() -> list[list[str]]:
         return [[view.name for view in device.sessions] for device in look().devices]
@@ -342,8 +342,7 @@ def test_tidy_tells_what_each_thing_has_held(with_torch: Any) -> None:
 def test_what_keeps_the_broker_from_starting_is_reported_in_one_sentence(
     start: Start, variable: str, value: str, sentence: str
 ) -> None:
-    notebook = start(**{f"JUPYTER_GPUSHARE_{variable}": value})
-    notebook.run("%load_ext jupyter_gpushare")
+    notebook = load(start(**{f"JUPYTER_GPUSHARE_{variable}": value}))
     cell = notebook.run("%gpushare on")
     assert cell.status == "error"
     assert sentence in cell.stderr

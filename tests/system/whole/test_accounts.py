@@ -39,22 +39,16 @@ def used(settings: Settings) -> AccountRow:
     return row
 
 
-def kill_broker(settings: Settings) -> int:
-    with Client.connect(settings, "tests") as client:
-        os.kill(client.welcome.pid, signal.SIGKILL)
-        return client.welcome.pid
-
-
 @pytest.mark.system
 def test_a_turn_that_outlives_its_broker_is_counted_once_and_whole(
-    settings: Settings, session: Session
+    settings: Settings, session: Session, broker_pid: int
 ) -> None:
     asked = time.monotonic()
     session.enter()
     begun = time.monotonic()
     until_answered(lambda: used(settings).device_seconds > LONG_SECONDS)
-    killed = kill_broker(settings)
-    until_answered(lambda: Client.connect(settings, start=False).welcome.pid != killed)
+    os.kill(broker_pid, signal.SIGKILL)
+    until_answered(lambda: Client.connect(settings, start=False).welcome.pid != broker_pid)
     until_answered(lambda: used(settings).device_seconds > 2 * LONG_SECONDS)
     ended = time.monotonic()
     session.leave()
@@ -69,7 +63,7 @@ def test_a_turn_that_outlives_its_broker_is_counted_once_and_whole(
 
 @pytest.mark.system
 def test_usage_until_the_end_is_kept_when_broker_and_session_end(
-    settings: Settings, session: Session
+    settings: Settings, session: Session, broker_pid: int
 ) -> None:
     asked = time.monotonic()
     session.enter()
@@ -78,18 +72,18 @@ def test_usage_until_the_end_is_kept_when_broker_and_session_end(
     ended = time.monotonic()
     session.leave()
     session.close()
-    with Client.connect(settings, "tests") as client:
-        os.kill(pid := client.welcome.pid, signal.SIGTERM)
-    until_answered(lambda: not Path(f"/proc/{pid}").exists())
+    os.kill(broker_pid, signal.SIGTERM)
+    until_answered(lambda: not Path(f"/proc/{broker_pid}").exists())
     assert ended - begun <= used(settings).device_seconds <= time.monotonic() - asked
     assert stat.S_IMODE(Path(settings.accounts).stat().st_mode) == 0o600
 
 
 @pytest.mark.system
-def test_a_broker_whose_accounts_cannot_be_kept_serves_all_the_same(settings: Settings) -> None:
+def test_a_broker_whose_accounts_cannot_be_kept_serves_all_the_same(
+    settings: Settings, opened: Opened
+) -> None:
     Path(settings.accounts).write_text("no database" * 1000)
-    session = Session(settings, name="cnn.ipynb")
-    session.open()
+    session = opened("cnn.ipynb")
     session.enter()
     assert session.holding
     with Client.connect(settings, "tests") as client:
@@ -101,4 +95,3 @@ def test_a_broker_whose_accounts_cannot_be_kept_serves_all_the_same(settings: Se
         answer = client.ask(Account(0.0, time.time() + 1))
     assert isinstance(answer, Accounts)
     assert "cannot be used" in answer.note
-    session.close()

@@ -16,7 +16,7 @@ from ...conftest import Look
 from .conftest import Notebooks, last_json, until_answered
 from .lanes.test_paging import ADDRESSES, MODEL, TELL, TRAIN, alone, pages, trained
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("pages", "rules")]
 
 __all__ = ["alone", "pages"]  # fixtures
 RULES = "[idle]\ngive_back_caches_after = 0.5\nrelease_after = 1\n"
@@ -53,7 +53,7 @@ def is_empty(device: DeviceView) -> bool:
 
 
 def test_a_released_notebook_holds_nothing_and_continues_as_if_nothing_had_been(
-    pages: Path, rules: Path, notebook: Notebooks, until: Any, alone: Any
+    notebook: Notebooks, until: Any, alone: Any
 ) -> None:
     first = trained(notebook)
     addresses = last_json(first.run(ADDRESSES))
@@ -67,7 +67,7 @@ def test_a_released_notebook_holds_nothing_and_continues_as_if_nothing_had_been(
 
 
 def test_the_next_cell_reports_the_steps_and_the_one_after_does_not(
-    pages: Path, rules: Path, notebook: Notebooks, until: Any
+    rules: Path, notebook: Notebooks, until: Any
 ) -> None:
     first = trained(notebook)
     until(is_empty)
@@ -78,7 +78,7 @@ def test_the_next_cell_reports_the_steps_and_the_one_after_does_not(
 
 
 def test_a_notebook_without_memory_on_the_device_is_released_too(
-    pages: Path, rules: Path, notebook: Notebooks, until: Any, alone: Any
+    notebook: Notebooks, until: Any, alone: Any
 ) -> None:
     first = notebook("first")
     first.run("import torch\nx = torch.ones(8)")
@@ -89,13 +89,7 @@ def test_a_notebook_without_memory_on_the_device_is_released_too(
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
 def test_a_released_notebook_survives_a_broker_that_ends(
-    end: signal.Signals,
-    pages: Path,
-    rules: Path,
-    notebook: Notebooks,
-    until: Any,
-    look: Look,
-    alone: Any,
+    end: signal.Signals, notebook: Notebooks, until: Any, look: Look, alone: Any
 ) -> None:
     first = trained(notebook)
     until(is_empty)
@@ -105,7 +99,7 @@ def test_a_released_notebook_survives_a_broker_that_ends(
 
 
 def test_a_notebook_without_a_file_to_page_out_to_is_not_released(
-    pages: Path, rules: Path, notebook: Notebooks, until: Any, alone: Any
+    pages: Path, notebook: Notebooks, until: Any, alone: Any
 ) -> None:
     """Memory that stays on the device has to be counted there."""
     pages.rmdir()

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,12 +15,11 @@ from jupyter_gpushare.settings import Settings
 
 from ...conftest import Opened
 from ...makers import maker
+from ...polling import until
 from ...programs.cells import BODIES, LARGE, MODEL, RESULT
+from ..faults.scene import Nursery, Party
 from .conftest import Notebook, Notebooks, last_json, results_alone
 from .scribbler import Scribbler
-
-if TYPE_CHECKING:
-    from ..faults.scene import Nursery, Party
 
 pytestmark = pytest.mark.system
 
@@ -364,11 +361,9 @@ print(_core_testing.promoted_pages(_core.Lane.usage()))
 def test_what_a_cell_computes_after_a_wait_is_the_same_to_the_last_bit(
     ours: Notebook, scribbler: Scribbler, tmp_path: Path, place: str
 ) -> None:
-    train = (
-        WAITS_WITH_BLOCKS.replace(place, "wait()")
-        .replace("IN_FORWARD", "")
-        .replace("IN_BACKWARD", "")
-    )
+    train = WAITS_WITH_BLOCKS.replace(place, "wait()")
+    for other in ("IN_FORWARD", "IN_BACKWARD"):
+        train = train.replace(other, "")
     begin = LARGE + MODEL + BODIES["zero_grad_first"]
     plain = begin + train.replace("FOLDER", "") + "train()\n" + RESULT
     alone = results_alone({"alone": plain})["alone"]
@@ -378,8 +373,7 @@ def test_what_a_cell_computes_after_a_wait_is_the_same_to_the_last_bit(
     before = int(ours.run(PROMOTED))
     cell = ours.start("train()")
     for _ in range(2):
-        while not (tmp_path / "waits").exists():
-            time.sleep(0.01)
+        until((tmp_path / "waits").exists)
         (tmp_path / "waits").unlink()
         scribbler.take_turns()
         (tmp_path / "told").write_text("!")
@@ -408,8 +402,7 @@ def test_a_task_that_outlives_its_cell_gives_the_turn_back(
     ours = notebook()
     ours.run(LARGE + MODEL)
     ours.run(TASK.replace("FOLDER", str(tmp_path)))
-    while not (tmp_path / "trained").exists():
-        time.sleep(0.01)
+    until((tmp_path / "trained").exists)
     neighbour.enter()
     assert neighbour.holding
 
@@ -435,8 +428,7 @@ def test_a_neighbour_computes_while_c_code_has_the_lock_of_a_kernel_and_its_resu
     ours.run(begin)
     for _ in range(TRAININGS - 1):
         cell = ours.start(train + WITH_THE_LOCK.replace("FOLDER", str(tmp_path)))
-        while not trained.exists():
-            time.sleep(0.01)
+        until(trained.exists)
         for _ in range(3):
             neighbour.enter()
             assert neighbour.holding

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,12 @@ import pytest
 from jupyter_gpushare.client.session.session import JOINED
 from jupyter_gpushare.settings import Settings
 
+from ...makers import maker
+
 pytestmark = pytest.mark.system
 
 SECONDS = 120
+Start = Callable[..., "subprocess.Popen[str]"]
 
 MEMBER = """
 import contextlib, hashlib, json, sys, torch
@@ -116,33 +119,28 @@ dist.destroy_process_group()
 """
 
 
-class Processes:
-    def __init__(self) -> None:
-        self._all: list[subprocess.Popen[str]] = []
+def process(program: str, *args: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", program, *map(str, args)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd="/")
 
-    def start(self, program: str, *args: object) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", program, *map(str, args)]
-        pipe = subprocess.PIPE
-        self._all.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd="/"))
-        return self._all[-1]
 
-    def pair(self, folder: Path, shares: str, first: str) -> list[subprocess.Popen[str]]:
-        folder.mkdir()
-        return [self.start(MEMBER, rank, folder, shares, first) for rank in range(2)]
-
-    def kill(self) -> None:
-        for process in self._all:
-            process.kill()
-            process.communicate()
+def kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
 
 
 @pytest.fixture
-def processes(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
-    """Its turns end at each boundary where another session waits."""
+def start(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Starts processes, whose turns end at each boundary where another session waits."""
     monkeypatch.setenv("JUPYTER_GPUSHARE_QUANTUM_SECONDS", "1e-6")
-    processes = Processes()
-    yield processes
-    processes.kill()
+    with maker(process, kill) as start:
+        yield start
+
+
+def pair(start: Start, folder: Path, shares: str, first: str) -> list[subprocess.Popen[str]]:
+    folder.mkdir()
+    return [start(MEMBER, rank, folder, shares, first) for rank in range(2)]
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
@@ -172,11 +170,11 @@ def held(members: list[Any], phase: str) -> list[Any]:
     [("sharing first", 1), pytest.param("group first", 0, marks=pytest.mark.thorough)],
 )
 def test_a_process_group_on_one_device_trains_to_the_same_bits_as_without_sharing(
-    processes: Processes, tmp_path: Path, first: str, neighbours: int
+    start: Start, tmp_path: Path, first: str, neighbours: int
 ) -> None:
-    plain, _ = told(processes.pair(tmp_path / "plain", "does not share", first))
-    beside = [processes.start(NEIGHBOUR) for _ in range(neighbours)]
-    shared, said = told(processes.pair(tmp_path / "shared", "shares", first))
+    plain, _ = told(pair(start, tmp_path / "plain", "does not share", first))
+    beside = [start(NEIGHBOUR) for _ in range(neighbours)]
+    shared, said = told(pair(start, tmp_path / "shared", "shares", first))
     for neighbour in beside:
         ended(neighbour)
 
@@ -193,5 +191,5 @@ def test_a_process_group_on_one_device_trains_to_the_same_bits_as_without_sharin
     assert "outside of the shared lane" not in "".join(said)
 
 
-def test_a_process_group_of_one_takes_turns_as_before(processes: Processes, tmp_path: Path) -> None:
-    assert ended(processes.start(GROUP_OF_ONE, tmp_path / "group"))[1].count(JOINED) == 0
+def test_a_process_group_of_one_takes_turns_as_before(start: Start, tmp_path: Path) -> None:
+    assert JOINED not in ended(start(GROUP_OF_ONE, tmp_path / "group"))[1]

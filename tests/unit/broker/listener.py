@@ -12,6 +12,7 @@ from jupyter_gpushare.wire.framing import MAX_SNAPSHOT_BYTES, Frames, ToBroker, 
 from jupyter_gpushare.wire.snapshot import Snapshot, in_words
 
 MIB = 1 << 20
+GIB = 1 << 30
 STRANGER = 54321  # a user id that is neither the superuser's nor the broker's
 KEY = "a" * m.KEY_LENGTH
 Kind = TypeVar("Kind", bound=m.Message)

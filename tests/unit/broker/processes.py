@@ -6,11 +6,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -32,6 +33,26 @@ def run_broker(**own: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=240,
     )
+
+
+def open_files(pid: int) -> dict[str, str]:
+    """Return the file of each descriptor that a process has open."""
+    found = {}
+    for descriptor in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed just now
+            found[descriptor] = os.readlink(f"/proc/{pid}/fd/{descriptor}")
+    return found
+
+
+@contextlib.contextmanager
+def no_descriptors(pid: int, begin: int) -> Iterator[None]:
+    """Let a process open no descriptor of this number or above; open ones stay usable."""
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (begin, limits[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
 
 
 class Child:

@@ -49,8 +49,8 @@ def launch() -> Iterator[Launches]:
     """Launchers, which are killed at the end of a test."""
     launchers: list[subprocess.Popen[bytes]] = []
 
-    def launch(job: Path, number: int = 1, node: str = "n0") -> subprocess.Popen[bytes]:
-        command = [sys.executable, str(LAUNCHER), str(job), str(number), node]
+    def launch(job: Path, node: str = "n0") -> subprocess.Popen[bytes]:
+        command = [sys.executable, str(LAUNCHER), str(job), "1", node]
         launchers.append(subprocess.Popen(command, start_new_session=True))
         return launchers[-1]
 
@@ -77,7 +77,7 @@ ON_RAY = "GPUSHARE_TESTS_ON_RAY"  # in whose network there is nothing else
 
 
 @pytest.fixture(scope="session")
-def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
+def ray() -> Iterator[RayCluster]:
     folder = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))  # names of its sockets are long
     cluster = RayCluster(folder, {"n0": 2, "n1": 2})
     yield cluster
@@ -104,6 +104,16 @@ def make_site(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     with maker(make, close_without_slurm) as made:
         yield made
+
+
+@contextlib.contextmanager
+def disk_of_a_megabyte(place: Path) -> Iterator[None]:
+    """A file system of its own is there within the block. Skips where none can be mounted."""
+    mount = ("mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "none", place)
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("only root can mount a small disk, and not everywhere")
+    yield
+    subprocess.run(["umount", "--lazy", place], check=True)
 
 
 def close_without_slurm(site: Site) -> None:

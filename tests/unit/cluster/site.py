@@ -208,6 +208,10 @@ class Site:
         path = generation.path_of(self.directory(id), self.job(id).generation)
         return (path / "ran").exists()
 
+    def steps(self, count: int = 3) -> None:
+        for _ in range(count):
+            self.service.step()
+
     def until(self, is_so: Callable[[], bool]) -> None:
         """Step after step."""
 
@@ -221,10 +225,10 @@ class Site:
     def until_state(self, **states: str) -> None:
         self.until(lambda: {id: self.state(id) for id in states} == states)
 
-    def begin(self, id: str, *command: object, **spec: Any) -> Path:
-        """Submit a job; return when it computes."""
+    def begin(self, id: str, *command: object, attains: float = -1.0, **spec: Any) -> Path:
+        """Submit a job; return when it computes, and has told of more than these GPU-seconds."""
         directory = self.submit(id, *command, **spec)
-        self.until(lambda: self.computes(id))
+        self.until(lambda: self.computes(id) and self.attained(id) > attains)
         return directory
 
     def finish(self, **counts: int) -> None:
@@ -241,8 +245,7 @@ class Site:
 
     def check_that_one_yields(self, **spec: Any) -> None:
         """A job that has computed yields to one that has not, and goes on behind it."""
-        self.submit("long", LONG, 0.02, gpus=4, **spec)
-        self.until(lambda: self.attained("long") > 1)
+        self.begin("long", LONG, 0.02, attains=1, gpus=4, **spec)
         self.submit("short", 10, STEP, gpus=2)
         self.until_state(short="done")
         assert self.job("long").ended is None

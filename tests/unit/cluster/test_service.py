@@ -47,8 +47,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
 def test_what_a_job_has_computed_is_known_after_it_has_starved(site: Site) -> None:
     site.rules = GangRules(told=True, tick=0, thresholds=[0.1], knob=0.1)
     site.restart()
-    site.submit("a", LONG, STEP, gpus=4)
-    site.until(lambda: site.attained("a") > 0.2)
+    site.begin("a", LONG, STEP, attains=0.2, gpus=4)
     site.submit("b", LONG, STEP, gpus=4)
     site.until(lambda: site.job("a").core["promoted"] > 0)
     site.finish(a=LONG, b=LONG)
@@ -87,8 +86,7 @@ def test_gpus_are_kept_for_the_first_that_waits_and_others_are_told(site: Site) 
     site.rules = GangRules(told=True, tick=0, thresholds=[0.2], least=1000.0)
     site.restart()
     site.submit("short", 2000, STEP, resumes=False)
-    site.submit("stopped", 2000, STEP, gpus=3)
-    site.until(lambda: site.computes("stopped") and site.attained("stopped") > 0.2)
+    site.begin("stopped", 2000, STEP, attains=0.2, gpus=3)
     site.engine.said = {"n0": Node(0), "n1": Node(2)}
     site.until_state(stopped="queued")
     site.submit("wide", 10, STEP, gpus=4)
@@ -120,8 +118,7 @@ def test_a_job_computes_for_longer_before_it_is_asked_where_restarts_have_cost_m
         ended = time.time() + (100 if what == "computes" else 0)
         site.journal.note(JobEvent(ended, "x", 1 + number // 2, what))
     site.restart(most_least=500.0)
-    site.submit("long", LONG, STEP, gpus=4)
-    site.until(lambda: site.attained("long") > 1)
+    site.begin("long", LONG, STEP, attains=1, gpus=4)
     site.submit("short", 5, STEP, gpus=2)
     site.finish(long=LONG)
     assert "ask" not in site.events("long")
@@ -139,8 +136,7 @@ def test_gittins_asks_a_job_to_yield_that_outlasts_all_that_have_finished(
     for id in ("a", "b"):
         site.submit(id, 5, STEP)
     site.until_state(a="done", b="done")
-    site.submit("long", LONG, STEP)
-    site.until(lambda: site.attained("long") > 0.5)
+    site.begin("long", LONG, STEP, attains=0.5)
     site.submit("short", 5, STEP)
     if policy == "gittins":
         site.until_state(short="done")
@@ -153,13 +149,11 @@ def test_gittins_asks_a_job_to_yield_that_outlasts_all_that_have_finished(
 
 def test_a_job_that_does_not_resume_is_never_asked_to_yield(site: Site) -> None:
     """Neither for a younger one, nor on a node that is to be emptied."""
-    site.submit("stays", LONG, STEP, gpus=4, resumes=False)
-    site.until(lambda: site.attained("stays") > 1)
+    site.begin("stays", LONG, STEP, attains=1, gpus=4, resumes=False)
     site.submit("short", 5, STEP, gpus=2)
-    for number in range(20):
-        if number == 10:
-            site.engine.said = {"n0": Node(0)}
-        site.service.step()
+    site.steps(10)
+    site.engine.said = {"n0": Node(0)}
+    site.steps(10)
     site.finish(stays=LONG)
     assert "ask" not in site.events("stays")
     site.until_state(short="done")
@@ -303,8 +297,7 @@ def test_a_job_that_finds_no_room_waits_and_costs_a_number(site: Site, make_job:
 @pytest.mark.parametrize("verb", ["nodes", "ask_yield", "kill", "start"])
 def test_a_job_comes_and_goes_while_the_engine_does_not_answer(site: Site, verb: str) -> None:
     """Long yields to short: the engine is asked for its nodes, to yield, to kill and to start."""
-    site.submit("long", LONG, 0.02, gpus=4)
-    site.until(lambda: site.attained("long") > 1)
+    site.begin("long", LONG, 0.02, attains=1, gpus=4)
     site.answer_seconds = 2 * SECONDS
     with running(site) as loop, ThreadPoolExecutor(1) as people:
 
@@ -349,8 +342,7 @@ def test_an_engine_that_fails_in_any_way_has_not_answered(site: Site, verb: str)
     setattr(site.engine, verb, fails)
     site.submit("b", 5, STEP)
     site.service.cancel("a")
-    for _ in range(5):
-        site.service.step()
+    site.steps(5)
     delattr(site.engine, verb)
     site.until_state(a="cancelled", b="done")
     assert site.is_whole("b", 5)
@@ -362,8 +354,7 @@ def test_a_job_that_is_lost_on_a_silent_node_starts_on_another_one(site: Site) -
     site.until(lambda: site.state("a") == "running")
     (silent,) = site.job("a").place
     site.engine.said = {silent: Node(2, used=2, is_silent=True)}
-    for _ in range(3):
-        site.service.step()
+    site.steps()
     assert site.events("a")[-1] == "computes"  # it runs on
     site.engine.statuses = {"a": Status("unreachable")}
     site.service.step()
@@ -423,8 +414,7 @@ def test_a_job_goes_on_whose_directory_cannot_be_read_for_a_while(site: Site) ->
     site.submit("a", LONG, STEP)
     site.until(lambda: (view := seen(site, "a")).state == "running" and view.iteration)
     with unreadable(site, "a"):
-        for _ in range(5):
-            site.service.step()
+        site.steps(5)
         assert seen(site, "a").sentence.startswith("runs on n0, iteration ")
         assert seen(site, "a").sentence.endswith(
             ", but its directory cannot be read: Too many levels of symbolic links"
@@ -454,8 +444,7 @@ def test_no_other_generation_is_started_while_one_cannot_be_closed(site: Site) -
     for rank in site.ranks("a"):
         rank.kill()
     site.until(lambda: "cannot be closed" in seen(site, "a").sentence)
-    for _ in range(20):
-        site.service.step()
+    site.steps(20)
     assert site.job("a").generation == 1
     assert site.events("a").count("note") == 1
     shutil.rmtree(job / "g1.closed")

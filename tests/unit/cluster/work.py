@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -45,6 +46,17 @@ def iterations(directories: Sequence[Path]) -> list[int]:
 def generations(job: Path) -> list[Path]:
     there = (path for path in job.glob("g*") if path.is_dir())
     return sorted(there, key=lambda path: int(path.name[1:].removesuffix(".closed")))
+
+
+def run_tests(surroundings: Sequence[object], *words: object, **environment: str) -> None:
+    """Run tests in a process that this command starts in its surroundings. Raises
+    AssertionError."""
+    root = HERE.parents[2]
+    tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", root)
+    command = [str(word) for word in (*surroundings, sys.executable, *tests, *words)]
+    made = os.environ | environment
+    done = subprocess.run(command, env=made, capture_output=True, text=True, check=False, cwd=root)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def alone(place: Path, program: str, *given: object) -> Any:

@@ -6,12 +6,13 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from jupyter_gpushare_server import _unload_jupyter_server_extension
 from jupyter_gpushare_server.app import GpuShareExtension
-from jupyter_gpushare_server.events.audit import CHANGE, POLICY, SESSION
+from jupyter_gpushare_server.events.audit import CHANGE, INTERVENTION, POLICY, SESSION
 from jupyter_gpushare_server.feed import State
 from tornado.httpclient import HTTPResponse
 
@@ -19,6 +20,8 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Open
 from jupyter_gpushare.wire.snapshot import Snapshot
+
+from ...makers import maker
 
 SECONDS = 60.0
 
@@ -91,18 +94,15 @@ Join = Callable[..., Awaitable[Client]]
 @pytest.fixture
 def join(settings: Settings, shown: Shown) -> Iterator[Join]:
     """Opens a session whose id is its name; returns its connection once the server shows it."""
-    clients: list[Client] = []
+    with maker(partial(Client.connect, settings, "tests"), Client.close) as connect:
 
-    async def join(name: str, **fields: Any) -> Client:
-        client = await asyncio.to_thread(Client.connect, settings, "tests")
-        clients.append(client)
-        await asyncio.to_thread(client.ask, Open(id=name, name=name, **fields))
-        await shown(lambda state: name in names(state))
-        return client
+        async def join(name: str, **fields: Any) -> Client:
+            client = await asyncio.to_thread(connect)
+            await asyncio.to_thread(client.ask, Open(id=name, name=name, **fields))
+            await shown(lambda state: name in names(state))
+            return client
 
-    yield join
-    for client in clients:
-        client.close()
+        yield join
 
 
 Api = Callable[..., Awaitable[Any]]
@@ -122,14 +122,17 @@ def api(jp_fetch: Callable[..., Awaitable[HTTPResponse]], extension: GpuShareExt
     return api
 
 
+Events = list[tuple[str, dict[str, Any]]]
+
+
 @pytest.fixture
-def events(jp_serverapp: Any, extension: Any) -> list[tuple[str, dict[str, Any]]]:
+def events(jp_serverapp: Any, extension: Any) -> Events:
     """All events of the extension, as (schema, data)."""
-    heard: list[tuple[str, dict[str, Any]]] = []
+    heard: Events = []
 
     async def listen(logger: Any, schema_id: str, data: dict[str, Any]) -> None:
         heard.append((schema_id, data))
 
-    for schema in (SESSION, POLICY, CHANGE):
+    for schema in (SESSION, POLICY, CHANGE, INTERVENTION):
         jp_serverapp.event_logger.add_listener(schema_id=schema, listener=listen)
     return heard

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import runpy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from jupyter_gpushare_server.app import GpuShareExtension
 
 from jupyter_gpushare.settings import Settings
 
-ROOT = Path(__file__).resolve().parents[3]
+from ...violations import ROOT
 
 
 def test_every_setting_is_a_trait_with_its_sentence() -> None:

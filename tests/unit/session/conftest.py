@@ -10,8 +10,10 @@ from functools import partial
 
 import pytest
 
+from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.settings import Settings
 
+from ...conftest import Opened
 from ...makers import maker
 from ..broker.conftest import child, open_to_all
 
@@ -54,6 +56,11 @@ class Process:
         if self.popen.poll() is None:
             self.popen.kill()
             self.popen.communicate()
+
+
+@pytest.fixture
+def session(opened: Opened) -> Session:
+    return opened("mine")
 
 
 Run = Callable[..., Process]

@@ -6,9 +6,9 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import msgspec
-import pytest
 
 from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.settings import Settings
@@ -58,18 +58,12 @@ def heard(connection: socket.socket) -> Iterator[ToBroker]:
         yield from map(framing.decode_from_client, frames.feed(memoryview(data)))
 
 
-@pytest.fixture
-def script(settings: Settings) -> Iterator[Script]:
-    script = Script(settings.socket)
-    yield script
-    script.close()
-
-
 def test_a_page_out_that_comes_with_the_answer_to_open_is_not_forgotten(
-    settings: Settings, script: Script
+    settings: Settings,
 ) -> None:
-    session = Session(msgspec.structs.replace(settings, start_broker=False), name="ours")
-    session.open()
-    session.cell_ends()
-    assert script.is_answered.wait(SECONDS)
-    session.close()
+    with closing(Script(settings.socket)) as script:
+        session = Session(msgspec.structs.replace(settings, start_broker=False), name="ours")
+        session.open()
+        session.cell_ends()
+        assert script.is_answered.wait(SECONDS)
+        session.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 from jupyter_gpushare_kernel.sentences import begun
@@ -14,10 +13,7 @@ from jupyter_gpushare.errors import ProtocolError, UnknownDevice
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 
-from ...conftest import Look, Opened, Sessions
-
-if TYPE_CHECKING:
-    from ...conftest import FakeGpus
+from ...conftest import FakeGpus, Look, Opened, Sessions
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 THREE = [f"gpu GPU-{name} {16 << 30} 0 NVIDIA L4" for name in "abc"]

@@ -18,16 +18,10 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import client as client_module
 from jupyter_gpushare.wire.client import Client
 
-from ...conftest import Opened
 from ...polling import until
 
 SECONDS = 60.0
 SHORT_SECONDS = 0.3  # for which an answer of the stopped broker is waited for
-
-
-@pytest.fixture
-def session(opened: Opened) -> Session:
-    return opened("mine")
 
 
 @pytest.fixture

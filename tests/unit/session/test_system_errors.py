@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import resource
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +17,9 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.launch import connect
 from jupyter_gpushare.wire.messages import Wait
 
-from ...conftest import Opened
-from ..broker.processes import NOBODY, as_user, needs_root
+from ..broker.processes import NOBODY, as_user, needs_root, no_descriptors
 
 SECONDS = 60.0
-
-
-@contextlib.contextmanager
-def no_descriptors() -> Iterator[None]:
-    """No descriptor is free; open ones stay usable."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    os.close(lowest := os.dup(0))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-@pytest.fixture
-def session(opened: Opened) -> Session:
-    return opened("mine")
 
 
 @pytest.mark.system
@@ -49,7 +29,8 @@ def test_a_cell_that_waits_is_told_and_continues_when_the_system_recovers(
     told: queue.Queue[Wait] = queue.Queue()
     session.on_wait = told.put
     failed: list[BaseException] = []
-    with no_descriptors():
+    os.close(lowest := os.dup(0))
+    with no_descriptors(os.getpid(), lowest):
         os.kill(broker_pid, signal.SIGKILL)
         cell = threading.Thread(target=run, args=(session, failed))
         cell.start()

@@ -37,7 +37,7 @@ class Brokers:
 
     def __init__(self, settings: Settings) -> None:
         self._path = Path(settings.socket)
-        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
 
     def start(self, change: str = "") -> None:
         self._process = subprocess.Popen([sys.executable, "-c", change + BROKER], cwd="/")
@@ -47,9 +47,8 @@ class Brokers:
         connection.close()
 
     def stop(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
-            self._process.wait(60)
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(60)
 
 
 @pytest.fixture
@@ -61,7 +60,6 @@ def only_looks(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
 @pytest.fixture
 def brokers(only_looks: Settings) -> Iterator[Brokers]:
     brokers = Brokers(only_looks)
-    brokers.start()
     yield brokers
     brokers.stop()
 

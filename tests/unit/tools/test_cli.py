@@ -15,7 +15,7 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -29,10 +29,8 @@ from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import Snapshot
 
-from ...snapshots import IDLE, snapshot_of
-
-if TYPE_CHECKING:
-    from ...conftest import FakeGpus, HubBroker, StandInHub
+from ...conftest import FakeGpus, HubBroker, StandInHub
+from ...snapshots import GIB, IDLE, snapshot_of
 
 COMMAND = [sys.executable, "-m", "jupyter", "gpushare"]
 
@@ -47,26 +45,16 @@ def gpushare(*words: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
-@pytest.fixture
-def session(settings: Settings) -> Iterator[Client]:
-    """A connection with one notebook, cnn.ipynb."""
-    with Client.connect(settings, "tests") as client:
-        client.ask(
-            m.Open("cnn", "cnn.ipynb", "host", demand=m.Demand(1 << 30, 1 << 29, measured=True))
-        )
-        yield client
-
-
 # --- status ---------------------------------------------------------------------------------------
 
 
-def test_status_as_json_is_the_snapshot(session: Client) -> None:
+def test_status_as_json_is_the_snapshot(cnn: Client) -> None:
     done = gpushare("status", "--json")
     seen = msgspec.json.decode(done.stdout, type=Snapshot)
-    assert seen.devices[0].sessions == session.look().devices[0].sessions
+    assert seen.devices[0].sessions == cnn.look().devices[0].sessions
 
 
-def test_the_socket_can_be_given(session: Client, settings: Settings) -> None:
+def test_the_socket_can_be_given(cnn: Client, settings: Settings) -> None:
     done = gpushare("status", "--socket", settings.socket, JUPYTER_GPUSHARE_SOCKET="/tmp/other")
     assert (done.returncode, done.stderr) == (0, "")
     assert all(words in done.stdout for words in ("host", "cnn.ipynb", "1.0 GiB"))
@@ -82,7 +70,7 @@ def test_a_command_that_needs_a_broker_starts_none(settings: Settings, words: st
 
 
 @pytest.mark.parametrize("words", ["status", "status --json"])
-def test_a_reader_that_has_enough_gets_no_complaint(session: Client, words: str) -> None:
+def test_a_reader_that_has_enough_gets_no_complaint(cnn: Client, words: str) -> None:
     line = " ".join([*COMMAND, words, "|", "true"])
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
     assert done.stderr == ""
@@ -91,10 +79,10 @@ def test_a_reader_that_has_enough_gets_no_complaint(session: Client, words: str)
 # --- policy ---------------------------------------------------------------------------------------
 
 
-def test_the_policy_is_shown_and_changed(session: Client) -> None:
+def test_the_policy_is_shown_and_changed(cnn: Client) -> None:
     assert "fair" in gpushare("policy").stdout
     assert "→   fifo" in gpushare("policy", "FIFO", "--lanes", "3").stdout
-    snapshot = session.look()
+    snapshot = cnn.look()
     assert (snapshot.policy, snapshot.devices[0].running_lanes) == ("fifo", 3)
 
 
@@ -267,12 +255,12 @@ def checks(settings: Settings) -> Checks:
 
 
 @pytest.mark.system
-def test_the_doctor_finds_this_installation_well(checks: Checks, session: Client) -> None:
+def test_the_doctor_finds_this_installation_well(checks: Checks, cnn: Client) -> None:
     found = checks(JUPYTER_GPUSHARE_CLUSTER_NODES="n0=4 n1=2")
     assert found["jobs"]["sentence"] == "local: 6 GPUs of 2 nodes"
     wanted = {"jupyter_gpushare", "ipykernel", "C++ module", "socket", "broker", "host", "torch"}
     assert {name: found[name]["state"] for name in wanted} == dict.fromkeys(wanted, "ok")
-    assert str(session.welcome.pid) in found["broker"]["sentence"]
+    assert str(cnn.welcome.pid) in found["broker"]["sentence"]
     assert found["torch hooks"]["state"] == "ok"
     assert found["GPU driver"]["state"] in ("ok", "warning")
 
@@ -320,7 +308,6 @@ def test_the_doctor_says_which_nodes_have_gpus_and_which_need_a_broker(checks: C
         assert checks(JUPYTER_GPUSHARE_CLUSTER_NODES=nodes)["jobs"]["sentence"] == sentence
 
 
-GIB = 1 << 30
 L4 = f"gpu GPU-a {16 * GIB} {GIB} NVIDIA L4"
 
 
@@ -372,9 +359,9 @@ TROUBLE = {  # lines of a log, as a bundle has them
 
 @pytest.mark.system
 def test_a_bundle_has_what_a_maintainer_needs_and_no_names(
-    session: Client, settings: Settings, tmp_path: Path
+    cnn: Client, settings: Settings, tmp_path: Path
 ) -> None:
-    session.ask(m.Change(None, weight=2.0))
+    cnn.ask(m.Change(None, weight=2.0))
     with Client.connect(settings, "tests") as other:
         other.ask(m.Open("b", "courses/thesis of Ada.ipynb", "host"))
         file = tmp_path / "report.zip"
@@ -478,12 +465,12 @@ def test_a_file_of_rules_is_checked_without_a_broker(rules: Path) -> None:
 
 
 @pytest.mark.system
-def test_a_class_is_begun_and_ended_and_seen_among_the_rules(rules: Path, session: Client) -> None:
+def test_a_class_is_begun_and_ended_and_seen_among_the_rules(rules: Path, cnn: Client) -> None:
     done = gpushare("class", "on", "course", "--device", "host")
     assert (done.returncode, done.stdout) == (0, "A class of course has host until it is ended.\n")
     shown = gpushare("rules", "show").stdout
     assert all(words in shown for words in ("Groups", "course", "tina", "Classes", "until it ends"))
-    assert session.look().policy == "classroom"
+    assert cnn.look().policy == "classroom"
     assert gpushare("class", "off", "course").stdout == "No class is on.\n"
     assert gpushare("class", "off", "course").stderr == (
         "jupyter gpushare: no class of course is on\n"
@@ -492,15 +479,14 @@ def test_a_class_is_begun_and_ended_and_seen_among_the_rules(rules: Path, sessio
 
 @pytest.mark.system
 def test_a_file_that_became_wrong_is_reported_by_rules_and_doctor(
-    rules: Path, session: Client
+    rules: Path, cnn: Client, checks: Checks
 ) -> None:
     rules.write_text("weight = 1")
-    seen = next(view for view in session.watch(0.05) if view.rulebook_error)
+    seen = next(view for view in cnn.watch(0.05) if view.rulebook_error)
     assert [group.name for group in seen.groups] == ["course"]
     done = gpushare("rules", "show")
     assert done.returncode == 1
     assert "weight is not known" in done.stderr
-    checks = json.loads(gpushare("doctor", "--json").stdout)
-    (found,) = [check for check in checks if check["name"] == "rules"]
+    found = checks()["rules"]
     assert found["state"] == "problem"
     assert "the rules before it stay in force" in found["sentence"]

@@ -7,7 +7,6 @@ import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,16 +26,12 @@ shell.run_cell("with gpushare.turn(): print('mine')")
 """
 
 
-@pytest.fixture
-def wait_until_it_waits(settings: Settings) -> Callable[[], None]:
-    def wait_until_it_waits() -> None:
-        with Client.connect(settings, "tests") as client:
-            for snapshot in client.watch(0.05):
-                waits = [view.waiting_seconds or 0 for view in snapshot.devices[0].sessions]
-                if max(waits) > 0:
-                    return
-
-    return wait_until_it_waits
+def wait_until_it_waits(settings: Settings) -> None:
+    with Client.connect(settings, "tests") as client:
+        for snapshot in client.watch(0.05):
+            waits = [view.waiting_seconds or 0 for view in snapshot.devices[0].sessions]
+            if max(waits) > 0:
+                return
 
 
 @pytest.mark.system
@@ -80,10 +75,10 @@ with gpushare.session(name="script"):
 
 
 def test_a_script_that_stops_waiting_shows_its_own_lines_alone(
-    holder: Client, wait_until_it_waits: Callable[[], None], tmp_path: Path
+    holder: Client, settings: Settings, tmp_path: Path
 ) -> None:
     with script(tmp_path, in_thread=False) as process:
-        wait_until_it_waits()
+        wait_until_it_waits(settings)
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=240)
     assert (process.returncode, output) == (-signal.SIGINT, "")
@@ -97,10 +92,10 @@ def test_a_script_that_stops_waiting_shows_its_own_lines_alone(
 @pytest.mark.system
 @pytest.mark.parametrize("in_thread", [False, True])
 def test_a_script_whose_wait_is_cancelled_shows_its_own_lines_alone(
-    holder: Client, wait_until_it_waits: Callable[[], None], tmp_path: Path, in_thread: bool
+    holder: Client, settings: Settings, tmp_path: Path, in_thread: bool
 ) -> None:
     with script(tmp_path, in_thread) as process:
-        wait_until_it_waits()
+        wait_until_it_waits(settings)
         (waiter,) = (one for one in holder.look().devices[0].sessions if one.id != "cnn")
         holder.ask(m.Cancel(waiter.id))
         output, errors = process.communicate(timeout=240)

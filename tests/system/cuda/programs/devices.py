@@ -7,8 +7,9 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from program import MIB, main, say
-from sessions import is_all, is_inside, learn, session
+from program import main, say
+from sessions import learn, session
+from tensors import is_all, is_inside, memory
 
 import jupyter_gpushare as gpushare
 
@@ -16,9 +17,8 @@ import jupyter_gpushare as gpushare
 OF_TENSORS = ("allocat", "active", "requested", "num_ooms")
 
 
-def memory(mebibytes: int, index: int, value: int | None = None) -> torch.Tensor:
-    made = torch.empty(mebibytes * MIB, dtype=torch.uint8, device=f"cuda:{index}")
-    return made if value is None else made.fill_(value)
+def memory_of(index: int, mebibytes: int, value: int | None = None) -> torch.Tensor:
+    return memory(mebibytes, value, f"cuda:{index}")
 
 
 def beside(index: int, current: int, is_shared: bool) -> dict[str, Any]:
@@ -26,16 +26,16 @@ def beside(index: int, current: int, is_shared: bool) -> dict[str, Any]:
     if there is one, is on that of number `index`, and user code has set the current one."""
     other = 1 - index
     torch.cuda.set_device(current)
-    weights = memory(40, other, 3)
+    weights = memory_of(other, 40, 3)
     torch.cuda.reset_peak_memory_stats(other)
     inside, kept = [], []
     with session("test", f"cuda:{index}") if is_shared else nullcontext() as opened:
         if is_shared:
-            learn(4, lambda: is_inside(memory(60, index)))
+            learn(4, lambda: is_inside(memory_of(index, 60)))
         for number in gpushare.iterations(range(8)) if is_shared else range(8):
-            here, there = memory(50, index), memory(30, other, 5)
+            here, there = memory_of(index, 50), memory_of(other, 30, 5)
             inside.append(is_inside(here))
-            kept.append((memory(3, other, number), number))
+            kept.append((memory_of(other, 3, number), number))
             assert not is_inside(there)
             del here, there
         places = [tensor.data_ptr() for tensor, _ in kept]
@@ -54,7 +54,7 @@ def beside(index: int, current: int, is_shared: bool) -> dict[str, Any]:
 def place(device: str) -> None:
     """It has a lane in a session on that device, until the test goes on."""
     with session("test", device):
-        learn(1, lambda: is_inside(memory(60, int(device.partition(":")[2] or 0))))
+        learn(1, lambda: is_inside(memory(60, device=device)))
         say("inside")
 
 

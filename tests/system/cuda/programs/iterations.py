@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import torch
 from program import MIB, main
+from tensors import is_all, is_inside, memory
 
 from jupyter_gpushare import _core
 from jupyter_gpushare.client.torch.memory import TorchMemory
@@ -56,25 +57,12 @@ def iteration(size: int = LANE) -> Iterator[None]:
     neighbour.overwrite()
 
 
-def memory(size: int, value: int | None = None) -> torch.Tensor:
-    made = torch.empty(size, dtype=torch.uint8, device="cuda")
-    return made if value is None else made.fill_(value)
-
-
-def is_all(tensor: torch.Tensor, value: int) -> bool:
-    return bool((tensor.cpu() == value).all())
-
-
-def is_inside(tensor: torch.Tensor) -> bool:
-    return bool(_core.CudaLane.owns(tensor.data_ptr()))
-
-
 def learn() -> None:
     """Return the demand: two iterations outside of the lane, that need 60 MiB."""
-    memory(MIB)  # CUDA begins
+    memory(1)  # CUDA begins
     for _ in range(2):
         with iteration():
-            assert not is_inside(memory(60 * MIB))
+            assert not is_inside(memory(60))
     assert session.demand().ephemeral_bytes == 60 * MIB
 
 
@@ -82,16 +70,16 @@ def a_lane_may_grow_shrink_and_go() -> None:
     learn()
     for size in (LANE, 128 * MIB, 64 * MIB, LANE):
         with iteration(size):
-            assert is_inside(memory(50 * MIB))
+            assert is_inside(memory(50))
     session.trim_lane(1, 32 * MIB)
     assert _core.CudaLane.attached_chunks() == 16
     with iteration():
-        assert is_inside(memory(50 * MIB))
+        assert is_inside(memory(50))
     session.trim_lane(1, 0)
     assert _core.CudaLane.attached_chunks() == 0
     assert session.use_lane(None, 0, CAPACITY) == ""
     session.begin()
-    assert not is_inside(memory(50 * MIB))
+    assert not is_inside(memory(50))
     session.end()
     session.evacuate()
 
@@ -100,14 +88,14 @@ def what_overflows_is_private_and_demanded() -> None:
     learn()
     session.demand()
     with iteration(64 * MIB):
-        inside, outside = memory(60 * MIB), memory(50 * MIB)
+        inside, outside = memory(60), memory(50)
         assert (is_inside(inside), is_inside(outside)) == (True, False)
         del inside, outside
     assert session.has_news
     assert session.demand().ephemeral_bytes >= 110 * MIB
     segments = _core.CudaSegments.bytes()
     with iteration(128 * MIB):
-        both = [memory(60 * MIB), memory(50 * MIB)]
+        both = [memory(60), memory(50)]
         assert all(map(is_inside, both))
         both.clear()
     assert _core.CudaSegments.bytes() <= segments
@@ -117,9 +105,9 @@ def holes_between_the_blocks_of_an_iteration_are_demanded_too() -> None:
     learn()
     for _ in range(3):
         with iteration():
-            memory(60 * MIB)  # now there is one segment of this size
+            memory(60)  # now there is one segment of this size
     with iteration():
-        both = [memory(40 * MIB), memory(30 * MIB)]
+        both = [memory(40), memory(30)]
         assert all(map(is_inside, both))
         both.clear()
     assert session.demand().ephemeral_bytes >= 90 * MIB
@@ -127,13 +115,13 @@ def holes_between_the_blocks_of_an_iteration_are_demanded_too() -> None:
 
 def a_captured_graph_has_memory_of_its_own() -> None:
     learn()
-    weights = memory(4 * MIB, 7)
+    weights = memory(4, 7)
     graph = torch.cuda.CUDAGraph()
     with iteration(), torch.cuda.graph(graph):
         copy = weights.clone()
     assert not is_inside(copy)
     with iteration():
-        assert is_inside(memory(50 * MIB))
+        assert is_inside(memory(50))
     weights.fill_(9)
     with iteration():
         graph.replay()
@@ -142,10 +130,10 @@ def a_captured_graph_has_memory_of_its_own() -> None:
 
 def what_a_captured_graph_uses_never_moves() -> None:
     """It persists since an iteration outside of the lane, whose memory is cleared after it."""
-    memory(MIB)
+    memory(1)
     graph = torch.cuda.CUDAGraph()
     session.begin()
-    weights = memory(30 * MIB, 7)
+    weights = memory(30, 7)
     session.end()
     with torch.cuda.graph(graph):
         copy = weights.clone()
@@ -161,7 +149,7 @@ def what_finds_no_room_to_move_keeps_its_place() -> None:
     """Memory ends while what survived is to move."""
     learn()
     with iteration():
-        kept = memory(20 * MIB, 3)
+        kept = memory(20, 3)
         place = kept.data_ptr()
         torch.cuda.set_per_process_memory_fraction(1e-6)
     assert session.survivors() == 0
@@ -169,16 +157,16 @@ def what_finds_no_room_to_move_keeps_its_place() -> None:
     assert is_all(kept, 3)
     torch.cuda.set_per_process_memory_fraction(1.0)
     with iteration():
-        assert is_inside(memory(50 * MIB))
+        assert is_inside(memory(50))
 
 
 def a_process_whose_cuda_has_failed_gives_the_lane_up_as_it_is() -> None:
     learn()
     with iteration():
-        memory(50 * MIB)
+        memory(50)
     assert session.use_lane(neighbour.memory, LANE, CAPACITY) == ""
     session.begin()
-    kept = memory(50 * MIB)
+    kept = memory(50)
     assert is_inside(kept)
     session.end()
     assert session.survivors() >= kept.nbytes
@@ -194,7 +182,7 @@ def a_process_whose_cuda_has_failed_gives_the_lane_up_as_it_is() -> None:
 def a_look_at_a_pool_keeps_its_id() -> None:
     """The id of each pool is larger than that of the one before, and PyTorch's own look at it may
     release more references than it has taken."""
-    memory(MIB)  # CUDA begins
+    memory(1)  # CUDA begins
     number = 10**9 + os.getpid()
     references = [number] * 100  # so that it is not freed
     before = sys.getrefcount(number)

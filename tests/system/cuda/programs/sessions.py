@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from program import MIB, has, main, say
+from tensors import is_all, is_inside, memory
 from torch.utils.data import DataLoader, TensorDataset
 
 import jupyter_gpushare as gpushare
@@ -29,20 +30,6 @@ from lanes.gpu_memory import calls, training
 WORKSPACE = 8 * MIB  # that CUBLAS_WORKSPACE_CONFIG=:4096:2 gives to each stream
 LIMIT = 600  # iterations that a session may have until the broker has given it a lane
 torch.set_num_threads(1)
-
-
-def memory(mebibytes: int, value: int | None = None) -> torch.Tensor:
-    made = torch.empty(mebibytes * MIB, dtype=torch.uint8, device="cuda")
-    return made if value is None else made.fill_(value)
-
-
-def is_all(tensor: torch.Tensor, value: int) -> bool:
-    words = torch.full((8,), value, dtype=torch.uint8).view(torch.int64)
-    return bool((tensor.cpu().view(torch.int64) == words).all())
-
-
-def is_inside(tensor: torch.Tensor) -> bool:
-    return bool(_core.CudaLane.owns(tensor.data_ptr()))
 
 
 def step(mebibytes: int = 60) -> bool:

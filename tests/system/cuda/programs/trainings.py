@@ -14,16 +14,12 @@ from typing import Any
 
 import torch
 from program import main, say
+from tensors import is_inside
 from torch import nn
 
 import jupyter_gpushare as gpushare
-from jupyter_gpushare import _core
 
 torch.set_num_threads(1)
-
-
-def is_inside(tensor: torch.Tensor) -> bool:
-    return bool(_core.CudaLane.owns(tensor.data_ptr()))
 
 
 class Training:

@@ -17,14 +17,14 @@ from pathlib import Path
 import psutil
 
 from jupyter_gpushare.wire import framing, messages
-from jupyter_gpushare.wire.launch import log_path, try_connect
+from jupyter_gpushare.wire.launch import log_path
 from jupyter_gpushare.wire.messages import Hello
 
 from ....polling import comes
 from ....unit.session.test_upgrade import BROKER, NEWER
 from ..matrix import OF_A_BROKER, row, rows
-from ..scene import Scene, trainer
-from .kernels import AWAIT, HOLDER, ITERATING, WAITER, holder, paged, pages_in, pages_out
+from ..scene import Scene, listens, trainer
+from .kernels import AWAIT, HOLDER, ITERATING, MEMBER, WAITER, holder, paged, pages_in, pages_out
 
 STRIKES = 5
 
@@ -61,15 +61,8 @@ def follow(scene: Scene, program: str) -> float:
         os.kill(before, signal.SIGTERM)
         assert comes(lambda: not psutil.pid_exists(before))
         scene.start(sys.executable, "-c", program)
-        assert comes(lambda: answers(scene))
+        assert comes(lambda: listens(scene.settings))
         return time.monotonic()
-
-
-def answers(scene: Scene) -> bool:
-    connection = try_connect(Path(scene.settings.socket))
-    if connection is not None:
-        connection.close()
-    return connection is not None
 
 
 @row("the broker is killed while its log cannot be opened, for a second", OF_A_BROKER)
@@ -230,7 +223,8 @@ def newer_protocol(scene: Scene) -> float:
     turn = scene.take_turn_aside()
     assert comes(lambda: "speaks protocol" in scene.told)
     with without_a_new_broker(scene):
-        os.kill(newest(scene), signal.SIGTERM)
+        lock = Path(scene.settings.socket).with_suffix(".lock")
+        os.kill(int(lock.read_text()), signal.SIGTERM)  # it does not talk with us
         scene.start(sys.executable, "-c", BROKER)
     assert comes(lambda: scene.session("victim") is not None)
     since = time.monotonic()
@@ -245,11 +239,6 @@ ITERATE = """sys.stdin.readline()
     assert session.holding
     print("100 iterations", flush=True)
     sys.stdin.readline()"""
-
-
-def newest(scene: Scene) -> int:
-    """Return the process of a broker that does not talk with us, from the content of its lock."""
-    return int(Path(scene.settings.socket).with_suffix(".lock").read_text())
 
 
 def strikes(scene: Scene, how: signal.Signals) -> float:
@@ -402,12 +391,3 @@ def many_open_at_once(scene: Scene) -> float:
     for member in crowd:
         member.kill()
     return since
-
-
-MEMBER = """
-import jupyter_gpushare as gpushare
-with gpushare.session(name="NAME", device="host") as session:
-    session.enter(); session.boundary(); session.leave()
-    print("had a turn", flush=True)
-    sys.stdin.readline()
-"""

@@ -20,21 +20,20 @@ from .brokers import kill
 
 
 @pytest.fixture
-def room(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The device has room for two of these notebooks, if they share their lane."""
-    return set_room(monkeypatch, capacity(2))
+def room(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_room(monkeypatch, 2)
 
 
 @pytest.fixture
-def room_of_three(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> int:
-    return set_room(monkeypatch, capacity(3))
+def room_of_three(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_room(monkeypatch, 3)
 
 
-def set_room(monkeypatch: pytest.MonkeyPatch, size: int) -> int:
-    own = {"share_lanes": 1, "running_lanes": 2, "host_capacity_bytes": size}
+def set_room(monkeypatch: pytest.MonkeyPatch, trainings: int) -> None:
+    """The device has room for this many of these notebooks, if two share a lane."""
+    own = {"share_lanes": 1, "running_lanes": 2, "host_capacity_bytes": capacity(trainings)}
     for name, value in own.items():
         monkeypatch.setenv(f"JUPYTER_GPUSHARE_{name.upper()}", str(value))
-    return size
 
 
 @contextlib.contextmanager
@@ -50,7 +49,7 @@ def pair(scene: Scene, which: str = "elder", before: str = "") -> Iterator[Party
     assert not watch.above, "both had more than the lane"
 
 
-def killed_in_its_iteration(scene: Scene, which: str, room: int) -> float:
+def killed_in_its_iteration(scene: Scene, which: str, room: None) -> float:
     """Twice: the end of the lane is free again."""
     for _ in range(2):
         until(lambda: scene.session("victim") is None)  # the one before
@@ -74,7 +73,7 @@ rows(
 
 
 @row("of two notebooks in a lane one stands still in its iteration, and goes on", OF_A_HANG)
-def stopped(scene: Scene, room: int) -> float:
+def stopped(scene: Scene, room: None) -> float:
     with pair(scene) as victim:
         victim.signal(signal.SIGSTOP)
         time.sleep(2 * LEASE_SECONDS)
@@ -85,7 +84,7 @@ def stopped(scene: Scene, room: int) -> float:
 
 
 @row("of two notebooks in a lane one is killed that stands still in its iteration", is_quick=False)
-def killed_while_stopped(scene: Scene, room: int) -> float:
+def killed_while_stopped(scene: Scene, room: None) -> float:
     with pair(scene) as victim:
         victim.signal(signal.SIGSTOP)
         time.sleep(2 * LEASE_SECONDS)
@@ -105,7 +104,7 @@ signal.signal(signal.SIGUSR1, fork)
 
 
 @row("of two notebooks in a lane one is killed; a child lives on, forked in its iteration")
-def forked(scene: Scene, room: int) -> float:
+def forked(scene: Scene, room: None) -> float:
     with pair(scene, before=FORKS) as victim:
         victim.signal(signal.SIGUSR1)
         assert scene.is_right(victim)
@@ -131,7 +130,7 @@ torch.nn.modules.module.register_module_forward_hook(let_go)
 
 
 @row("of two notebooks in a lane one needs more in some iterations than it ever did")
-def needs_more_than_it_said(scene: Scene, room_of_three: int) -> float:
+def needs_more_than_it_said(scene: Scene, room_of_three: None) -> float:
     with pair(scene, before=GROWS) as victim:
         for _ in range(5):
             victim.signal(signal.SIGUSR1)
@@ -140,7 +139,7 @@ def needs_more_than_it_said(scene: Scene, room_of_three: int) -> float:
 
 
 @row("the ledger of a lane is overwritten while two notebooks compute in it")
-def noise_in_the_ledger(scene: Scene, room: int) -> float:
+def noise_in_the_ledger(scene: Scene, room: None) -> float:
     victim = scene.party(trainer("victim"))
     noise = random.Random(1)
     with contextlib.closing(begun(scene.look)) as watch:
@@ -152,7 +151,7 @@ def noise_in_the_ledger(scene: Scene, room: int) -> float:
 
 
 @row("the broker is killed while two notebooks compute in one lane", OF_A_BROKER)
-def broker_killed(scene: Scene, room: int) -> float:
+def broker_killed(scene: Scene, room: None) -> float:
     with pair(scene) as victim:
         since = kill(scene.broker_pid)
         scene.await_turn()
@@ -162,7 +161,7 @@ def broker_killed(scene: Scene, room: int) -> float:
 
 
 @row("a third notebook needs room that two in one lane have")
-def lane_shrinks(scene: Scene, room_of_three: int) -> float:
+def lane_shrinks(scene: Scene, room_of_three: None) -> float:
     with pair(scene) as victim:
         newcomer = scene.party(trainer("newcomer"))
         scene.await_state("newcomer", "waiting")

@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 
 from jupyter_gpushare.settings import Settings
 
+from ....conftest import FakeGpus
 from ....makers import maker
 from ....polling import comes, until
 from ...whole.lanes.test_cuda_lanes import CHUNK, Notebook, chunks_of, train_together
 from ..matrix import OF_A_BROKER, row
 from ..scene import Scene
 from .brokers import kill
-
-if TYPE_CHECKING:
-    from ....conftest import FakeGpus
 
 CAPACITY = 32 * CHUNK
 CARD = f"gpu GPU-a {CAPACITY} 0 NVIDIA H200"

@@ -27,6 +27,7 @@ from jupyter_gpushare.wire.handoff_slot import write_handoff_token
 
 from ..matrix import OF_A_BROKER, row
 from ..scene import Scene
+from .kernels import MEMBER, SMALL
 
 HELLO = framing.encode(m.Hello(m.PROTOCOL))
 MANY = 10_000  # connections
@@ -84,11 +85,10 @@ def deaf_client(scene: Scene) -> None:
 
 @row("a client opens and closes sessions in a loop, 300 times", is_quick=False)
 def opens_and_closes(scene: Scene) -> None:
-    demand = m.Demand(1000, 1000, measured=True)
     with scene.turn_meanwhile():
         for number in range(300):
             with Client.connect(scene.settings, "loop") as client:
-                client.send(m.Open(f"loop{number % 7}", "loop", device="host", demand=demand))
+                client.send(m.Open(f"loop{number % 7}", "loop", device="host", demand=SMALL))
                 client.send(m.Request(1))
 
 
@@ -121,18 +121,10 @@ def no_descriptors(scene: Scene) -> float:
         for _ in range(20):
             opened.enter_context(scene.connect())
         scene.await_turn()
-        late = scene.party(LATE)
+        late = scene.party(MEMBER.replace("NAME", "late"))
     with scene.turn_meanwhile() as since:
-        late.hear_until("served")
+        late.hear_until("had a turn")
     return since
-
-
-LATE = """
-import jupyter_gpushare as gpushare
-with gpushare.session(name="late", device="host") as session:
-    session.enter(); session.boundary()
-print("served", flush=True)
-"""
 
 
 @row("the socket's file is removed", OF_A_BROKER)
@@ -262,8 +254,7 @@ def forged_bills(scene: Scene) -> None:
     with scene.turn_meanwhile():
         for number in range(30):
             with Client.connect(scene.settings, "forger") as client:
-                demand = m.Demand(1000, 1000, measured=True)
-                opens = m.Open(f"bill{number}", "bill", device="host", demand=demand)
+                opens = m.Open(f"bill{number}", "bill", device="host", demand=SMALL)
                 claims = {"device_seconds": 36e3, "waited_seconds": 36e3, "iterations": 1 << 40}
                 client.ask(msgspec.structs.replace(opens, **claims))
     with Client.connect(scene.settings, "tests") as client:

@@ -20,28 +20,25 @@ from ..scene import Party, Scene, trainer
 
 KILLS = 3  # at random moments of the phase
 WINDOW_SECONDS = 0.02  # length of the phase
+TURNS = 3  # of our session, while a kernel trains and does something else
 
 # A signal just before a read that blocks would be handled after it (CPython); so none does.
 AWAIT = """while not select.select([sys.stdin], [], [], 0.05)[0]:
         pass"""
-# It has the turn, and keeps it until a byte comes.
-HOLDER = f"""
-import select
+HAS_TURN = """
+import select, time
 import jupyter_gpushare as gpushare
 with gpushare.session(name="victim", device="host") as session:
     session.enter(); session.boundary()
     session.enter()
     print("holds", flush=True)
+"""
+# It keeps the turn until a byte comes.
+HOLDER = f"""{HAS_TURN}
     {AWAIT}
     session.boundary()
 """
-ITERATING = """
-import time
-import jupyter_gpushare as gpushare
-with gpushare.session(name="victim", device="host") as session:
-    session.enter(); session.boundary()
-    session.enter()
-    print("holds", flush=True)
+ITERATING = f"""{HAS_TURN}
     while True:
         session.enter(); session.boundary(); time.sleep(0.001)
 """
@@ -50,6 +47,13 @@ import jupyter_gpushare as gpushare
 with gpushare.session(name="waiter", device="host") as session:
     print("opened", flush=True)
     session.enter()
+"""
+MEMBER = """
+import jupyter_gpushare as gpushare
+with gpushare.session(name="NAME", device="host") as session:
+    session.enter(); session.boundary(); session.leave()
+    print("had a turn", flush=True)
+    sys.stdin.readline()
 """
 # No two of its iterations have a block in common, so that nothing is known of them, and half of
 # each survives. It prints a line before it promotes them.
@@ -98,6 +102,9 @@ with gpushare.session(name="victim", device="host") as session:
         print("whole" if is_whole else "torn", flush=True)
         sharing.cell_ended()
 """
+
+
+SMALL = m.Demand(1000, 1000, measured=True)
 
 
 def holder(scene: Scene, program: str = HOLDER) -> Party:
@@ -151,8 +158,7 @@ rows(
 @row("a kernel is killed while it opens its session, at each message of that")
 def killed_while_opening(scene: Scene) -> float:
     hello = framing.encode(m.Hello(m.PROTOCOL))
-    demand = m.Demand(1000, 1000, measured=True)
-    opens = framing.encode(m.Open("victim", "victim", device="host", demand=demand))
+    opens = framing.encode(m.Open("victim", "victim", device="host", demand=SMALL))
     for said in (b"", hello[:9], hello, hello + opens[:9], hello + opens):
         opening(scene, said).kill()
     return opening(scene, hello + opens + framing.encode(m.Request(1))).kill()
@@ -320,15 +326,19 @@ def work():
 """
 
 
-def works_between_rounds(scene: Scene, work: str) -> float:
+def trains(scene: Scene, program: str) -> float:
     """It has the results that it has alone."""
-    before = BETWEEN_ROUNDS.replace("WORK", work.strip().replace("\n", "\n    "))
-    program = trainer("victim", before).replace("rounds += 1", "rounds += 1\n        work()")
     victim = scene.party(program)
-    for _ in range(KILLS):
+    for _ in range(TURNS):
         since = scene.await_turn()
         assert scene.is_right(victim)
     return since
+
+
+def works_between_rounds(scene: Scene, work: str) -> float:
+    before = BETWEEN_ROUNDS.replace("WORK", work.strip().replace("\n", "\n    "))
+    program = trainer("victim", before)
+    return trains(scene, program.replace("rounds += 1", "rounds += 1\n        work()"))
 
 
 rows(

@@ -18,13 +18,12 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
 from jupyter_gpushare.settings import Settings, as_environment
-from jupyter_gpushare.wire.launch import try_connect
 
 from ....makers import maker
 from ....polling import comes
 from ...whole.conftest import Notebook
 from ..matrix import row
-from ..scene import BIRTH_SECONDS, Scene
+from ..scene import BIRTH_SECONDS, Scene, listens
 from .kernels import holder
 
 TOKEN = "tok"
@@ -119,14 +118,11 @@ class Server:
             env={**os.environ, **as_environment(settings), **own, "HOME": str(home)},
             stderr=subprocess.DEVNULL,
         )
-        self._socket = Path(settings.socket)
+        self._settings = settings
 
     def serves(self) -> bool:
         """So does its broker."""
-        if (connection := try_connect(self._socket)) is None:
-            return False
-        connection.close()
-        return any(self._runtime.glob("jpserver-*.json"))
+        return listens(self._settings) and any(self._runtime.glob("jpserver-*.json"))
 
     @property
     def url(self) -> str:

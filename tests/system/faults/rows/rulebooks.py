@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from jupyter_gpushare.wire.client import Client
 from ....polling import comes
 from ..matrix import row, rows
 from ..scene import Scene
+from .kernels import SMALL
 
 GIB = 1 << 30
 Wrong = Callable[[Path], str]
@@ -112,20 +113,20 @@ def changes(scene: Scene, rules: Path) -> None:
     assert comes(lambda: not scene.look().rulebook_error)
 
 
-def hogs() -> Iterator[tuple[m.Demand, m.Demand]]:
-    """The demand with which a client opens its session, and the one that it wants then, which is
-    too much."""
-    small = m.Demand(1000, 1000, measured=True)
-    yield small, m.Demand(2 * GIB, 1000, measured=True)
-    yield small, m.Demand(1 << 62, 1 << 62, measured=True)
-    yield m.Demand(2 * GIB, 1000, measured=True), small
+# The demand with which a client opens its session, and the one that it wants then: one of them is
+# too much.
+HOGS = [
+    (SMALL, m.Demand(2 * GIB, 1000, measured=True)),
+    (SMALL, m.Demand(1 << 62, 1 << 62, measured=True)),
+    (m.Demand(2 * GIB, 1000, measured=True), SMALL),
+]
 
 
 @row("clients ask for more memory than their quota, in each way, 20 times")
 def over_quota(scene: Scene, rules: Path) -> None:
     """No session gets it, and none waits for what it has asked for."""
     with scene.turn_meanwhile():
-        for opens, keeps in 20 * [*hogs()]:
+        for opens, keeps in 20 * HOGS:
             with Client.connect(scene.settings, "hog") as client:
                 assert is_refused(client, m.Open("hog", "hog", device="host", demand=opens)) or (
                     is_refused(client, m.Keep(keeps))
@@ -135,11 +136,10 @@ def over_quota(scene: Scene, rules: Path) -> None:
 @row("a client opens more sessions than its quota", is_quick=False)
 def too_many_sessions(scene: Scene, rules: Path) -> None:
     """The last is refused, and there is room again when one has gone."""
-    demand = m.Demand(1000, 1000, measured=True)
     opened = []
     for number in range(11):
         opened.append(Client.connect(scene.settings, "hog"))
-        if is_refused(opened[-1], m.Open(f"hog{number}", "hog", device="host", demand=demand)):
+        if is_refused(opened[-1], m.Open(f"hog{number}", "hog", device="host", demand=SMALL)):
             break
     assert 2 <= len(opened) <= 10
     scene.await_turn()

@@ -11,10 +11,9 @@ from ...whole.conftest import last_json, results_alone
 from ...whole.test_notebooks import Subshell
 from ..matrix import row, rows
 from ..scene import TRAINER, Scene, trainer
-from .kernels import PAGED, ask_to_page_out
+from .kernels import PAGED, TURNS, ask_to_page_out, trains
 from .notebooks import Kernels
 
-TURNS = 3  # of our session, while a kernel trains beside the work of its thread
 CELLS = 20  # in a subshell
 NO_CELLS = 500  # in which nothing is computed
 
@@ -38,17 +37,8 @@ threading.Thread(target=work_for_ever, daemon=True).start()
 """
 
 
-def trains_beside(scene: Scene, program: str) -> float:
-    """It has the results that it has alone."""
-    victim = scene.party(program)
-    for _ in range(TURNS):
-        since = scene.await_turn()
-        assert scene.is_right(victim)
-    return since
-
-
 def trains_beside_work(scene: Scene, work: str) -> float:
-    return trains_beside(scene, trainer("victim", BESIDE.replace("WORK", work)))
+    return trains(scene, trainer("victim", BESIDE.replace("WORK", work)))
 
 
 rows(
@@ -81,7 +71,7 @@ def on_and_off(scene: Scene) -> float:
     switch = 'sharing.start(name="victim", device="host"); time.sleep(0.05); sharing.stop()'
     opening = 'with gpushare.session(name="NAME", device="host") as session:'
     program = BESIDE.replace("WORK", switch) + TRAINER.replace(opening, "if True:")
-    return trains_beside(scene, program)
+    return trains(scene, program)
 
 
 IDLES = f"""
@@ -190,7 +180,7 @@ def reads_while_paged(scene: Scene) -> float:
 def untouched_memory(scene: Scene) -> float:
     size = psutil.virtual_memory().total * 2 // 5
     large = f"import torch\nlarge = [torch.UntypedStorage({size}) for _ in range(3)]\n"
-    return trains_beside(scene, trainer("victim", large))
+    return trains(scene, trainer("victim", large))
 
 
 @row(f"{CELLS} cells run in a subshell of a kernel that trains in its shell", is_quick=False)

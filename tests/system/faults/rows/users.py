@@ -12,19 +12,18 @@ from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Demand, Open
 
 from ..matrix import OF_A_BROKER, row
-from ..scene import Party, Scene
-from .brokers import MEMBER, kill, without_a_new_broker
+from ..scene import Scene
+from .brokers import kill, without_a_new_broker
+from .kernels import MEMBER
 
 # Another user may not read our Python, so it imports first.
-ANOTHER_USER = """
+CROWD = """
 import psutil, resource, select, time
 from jupyter_gpushare import settings
 from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Demand, Finish, Grant, Open, Request
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-"""
-CROWD = """
 most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 poll, clients = select.poll(), {}
@@ -59,26 +58,17 @@ sys.stdin.readline()
 """
 
 
-def another_user(scene: Scene, program: str) -> Party:
+@row("990 sessions of another user take turns of no length", is_quick=False)
+def crowd_of_a_user(scene: Scene) -> float:
     if os.getuid() != 0:
         pytest.skip("only root can act as several users, as a hub does")
     os.chmod(Path(scene.settings.socket).parent, 0o711)
     os.chmod(scene.settings.socket, 0o666)
-    return scene.party(ANOTHER_USER + program)
-
-
-def ends(scene: Scene, *parties: Party) -> None:
-    for party in parties:
-        party.kill()
-    os.chmod(scene.settings.socket, 0o600)
-
-
-@row("990 sessions of another user take turns of no length", is_quick=False)
-def crowd_of_a_user(scene: Scene) -> float:
-    crowd = another_user(scene, CROWD)
+    crowd = scene.party(CROWD)
     crowd.hear_until("waits")
     since = scene.await_turn()
-    ends(scene, crowd)
+    crowd.kill()
+    os.chmod(scene.settings.socket, 0o600)
     return since
 
 
@@ -92,7 +82,8 @@ def silent_forks(scene: Scene) -> float:
     member = scene.party(MEMBER.replace("NAME", "member"))
     member.hear_until("had a turn")
     scene.had_turn()
-    ends(scene, member, silent)
+    member.kill()
+    silent.kill()
     return since
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from jupyter_gpushare.settings import Settings, as_environment
 from jupyter_gpushare.wire.client import Client
 from tests.conftest import private_broker
+from tests.polling import comes
 from tests.programs.cells import LARGE, MODEL, RESULT, STEP
 from tests.system.whole.conftest import CELL_SECONDS, Notebook, last_json
 from tests.system.whole.scribbler import Scribbler
@@ -75,20 +75,13 @@ class Stage:
         self._settings = settings
         self.ours = self.kernel("ours")
         self.scribbler: Scribbler | None = None
-        self._neighbour: Kernel | None = None
+        self.neighbour: Kernel | None = None
 
     def kernel(self, name: str, *cells: str, **environment: str) -> Kernel:
         """Start a notebook that shares, after it has run these cells."""
         share = ["%load_ext jupyter_gpushare", f"%gpushare on --device host --name {name}"]
         environment = {**as_environment(self._settings), "HABIT_SHARES": "yes", **environment}
         return Kernel(name, [*cells, *share], environment)
-
-    def add_training_neighbour(self) -> None:
-        self._neighbour = self.kernel("neighbour")
-        self._neighbour.train_for_ever()
-
-    def add_scribbler(self) -> None:
-        self.scribbler = Scribbler(self._settings)
 
     @contextmanager
     def is_overwritten(self, takes_turns: bool) -> Iterator[None]:
@@ -100,20 +93,18 @@ class Stage:
 
     def neighbour_goes_on(self) -> None:
         """Return when the neighbour has computed, while our notebook has nothing to run."""
-        if self._neighbour is not None:
+        if self.neighbour is not None:
             with Client.connect(self._settings, "tests") as client:
                 before = self._iterations(client)
-                deadline = time.monotonic() + CELL_SECONDS
-                while self._iterations(client) < before + 2:
-                    assert time.monotonic() < deadline, "the neighbour waits for an idle notebook"
-                    time.sleep(0.02)
+                goes_on = comes(lambda: self._iterations(client) >= before + 2, CELL_SECONDS)
+                assert goes_on, "the neighbour waits for an idle notebook"
 
     def _iterations(self, client: Client) -> int:
         views = [view for device in client.look().devices for view in device.sessions]
         return sum(view.iterations for view in views if view.name == "neighbour")
 
     def close(self) -> None:
-        for each in (self.ours, self._neighbour, self.scribbler):
+        for each in (self.ours, self.neighbour, self.scribbler):
             if each is not None:
                 each.close()
 
@@ -130,7 +121,8 @@ def stage(neighbour: str) -> Iterator[Stage]:
     own = {"quantum_seconds": 1e-6} if neighbour == "overwrites" else {}
     with private_broker(**own) as settings, closing(Stage(settings)) as opened:
         if neighbour == "trains":
-            opened.add_training_neighbour()
+            opened.neighbour = opened.kernel("neighbour")
+            opened.neighbour.train_for_ever()
         elif neighbour == "overwrites":
-            opened.add_scribbler()
+            opened.scribbler = Scribbler(settings)
         yield opened

@@ -5,25 +5,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 
 from jupyter_gpushare.settings import Settings, as_environment
 from jupyter_gpushare.wire.messages import Curve
 
-from ....co_lanes import CHUNK, EPHEMERAL, Watch, begun, capacity
+from ....co_lanes import CHUNK, EPHEMERAL, Watch, begun
 from ....conftest import Look
 from ....makers import maker
 from ....polling import until
 from ....programs.cells import BODIES, LARGE, program
 from ....snapshots import is_valid
 from ...faults.conftest import alone
-from ...faults.scene import Alone, Party, lane_memories, results, trainer
+from ...faults.rows.co_lanes import set_room
+from ...faults.scene import Alone, Nursery, Party, lane_memories, trainer
 from ..conftest import Notebooks, last_json, results_alone
-
-if TYPE_CHECKING:
-    from ...faults.scene import Nursery
 
 __all__ = ["alone"]  # a fixture
 Train = Callable[[str], Party]
@@ -38,10 +35,7 @@ def trainings(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def shared(settings: Settings, monkeypatch: pytest.MonkeyPatch, trainings: int) -> Settings:
     """Settings of a broker where two sessions may use one lane at once."""
-    own = {"share_lanes": "1", "running_lanes": "2"}
-    own["host_capacity_bytes"] = str(capacity(trainings))
-    for name, value in own.items():
-        monkeypatch.setenv(f"JUPYTER_GPUSHARE_{name.upper()}", value)
+    set_room(monkeypatch, trainings)
     return settings
 
 
@@ -59,13 +53,6 @@ def watched(look: Look) -> Iterator[Callable[[], Watch]]:
         yield watched
 
 
-def has_trained(party: Party, alone: Alone) -> bool:
-    """Whether it goes on, with the results that it has alone."""
-    before, _ = results(party)
-    rounds, found = results(party)
-    return rounds > before and bool(found == alone.after(rounds))
-
-
 def test_two_trainings_at_once_come_to_what_they_come_to_alone_in_no_more_than_the_lane(
     train: Train, alone: Alone, watched: Callable[[], Watch], look: Look
 ) -> None:
@@ -75,7 +62,7 @@ def test_two_trainings_at_once_come_to_what_they_come_to_alone_in_no_more_than_t
     assert EPHEMERAL <= width < 2 * EPHEMERAL
     assert width % CHUNK == 0
     until(lambda: watch.together > 200)
-    assert all(has_trained(party, alone) for party in both)
+    assert all(map(alone.is_right, both))
     assert watch.above == 0
     device = look().devices[0]
     assert is_valid(device)
@@ -123,4 +110,4 @@ def test_what_people_write_in_notebooks_comes_to_the_same_beside_another_trainin
     assert watch.together > 100
     assert watch.above == 0
     ours.run("%gpushare off")  # tensors that its variables hold stay in the lane
-    assert has_trained(beside, alone)
+    assert alone.is_right(beside)

@@ -6,18 +6,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from jupyter_gpushare.settings import Settings
 
+from ....conftest import FakeGpus
 from ....makers import maker
 from ....unit.session.conftest import Process
 from ...faults.scene import open_memory
-
-if TYPE_CHECKING:
-    from ....conftest import FakeGpus
 
 TRAINING = Path(__file__).with_name("cuda_training.py")
 MIB = 1 << 20

@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from jupyter_gpushare.wire.snapshot import LaneView
 
 from ....conftest import Sessions
+from ....polling import until
 from ....programs.cells import LARGE, MODEL, RESULT
-from ..conftest import Notebooks, Sizes, last_json, results_alone
-
-if TYPE_CHECKING:
-    from ..conftest import Notebook
-    from ..scribbler import Scribbler
+from ..conftest import Notebook, Notebooks, Sizes, last_json, results_alone
+from ..scribbler import Scribbler
 
 pytestmark = pytest.mark.system
 
@@ -160,8 +158,7 @@ def test_lanes_merge_split_and_close_while_their_notebooks_train(
     run_all({first: TALL, second: MEDIUM, third: MEDIUM})
     assert members() == [3], "a tall lane leaves no room for another"
 
-    while sum(in_memory()) > sum(lane_bytes()):
-        pass
+    until(lambda: sum(in_memory()) <= sum(lane_bytes()))
 
     first.run(SHORT)
     assert members() == [3], "nobody had to wait, so nobody has moved"
@@ -175,8 +172,7 @@ def test_lanes_merge_split_and_close_while_their_notebooks_train(
     for gone in (second, third):
         gone.run("%gpushare off")
     assert members() == [1]
-    while sum(in_memory()) > sum(lane_bytes()):
-        pass
+    until(lambda: sum(in_memory()) <= sum(lane_bytes()))
     told = [last_json(each.run(TELL)) for each in (first, second, third)]
     assert all(did_overwrite for _, did_overwrite in told)
     assert sum(turns for turns, _ in told) > 6 + 5 + 3, "more than they have had cells"

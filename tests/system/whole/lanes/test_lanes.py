@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from ....programs.cells import BODIES, LARGE, MODEL, program
-from ..conftest import Notebooks, last_json, results_alone, used_in_lane
-
-if TYPE_CHECKING:
-    from ..conftest import Notebook
-    from ..scribbler import Scribbler
+from ..conftest import Notebook, Notebooks, last_json, results_alone, used_in_lane
+from ..scribbler import Scribbler
 
 WITHOUT_ITERATIONS = {"without_modules", "no_pytorch_at_all"}  # nothing there is an iteration
 

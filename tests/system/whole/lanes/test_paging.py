@@ -26,7 +26,7 @@ from ....conftest import Sessions
 from ....polling import next_of
 from ..conftest import Notebook, Notebooks, last_json, results_alone
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("pages")]
 
 BUILD = Path(__file__).parents[4] / "build"
 CAPACITY = 100 << 20  # one of the notebooks fits, two do not
@@ -78,7 +78,7 @@ def resident_from_outside(pid: int) -> int:
 
 
 def test_an_idle_notebook_is_evicted_and_continues_as_if_nothing_had_been(
-    pages: Path, notebook: Notebooks, sessions: Sessions, alone: Any
+    notebook: Notebooks, sessions: Sessions, alone: Any
 ) -> None:
     first, second = trained(notebook), notebook("second")
     addresses = last_json(first.run(ADDRESSES))
@@ -146,12 +146,7 @@ def test_a_waiting_notebook_is_told_which_disk_has_no_room_for_the_memory_of_ano
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
 def test_a_notebook_that_is_out_survives_a_broker_that_ends(
-    end: signal.Signals,
-    pages: Path,
-    notebook: Notebooks,
-    sessions: Sessions,
-    broker_pid: int,
-    alone: Any,
+    end: signal.Signals, notebook: Notebooks, sessions: Sessions, broker_pid: int, alone: Any
 ) -> None:
     first, second = trained(notebook), trained(notebook, "second")
     assert sessions()["first"].state == "paged_out"
@@ -161,7 +156,6 @@ def test_a_notebook_that_is_out_survives_a_broker_that_ends(
 
 
 def test_a_notebook_that_waits_in_its_cell_is_evicted_and_continues_as_if_nothing_had_been(
-    pages: Path,
     settings: Settings,
     notebook: Notebooks,
     sessions: Sessions,
@@ -192,7 +186,7 @@ def test_a_notebook_that_waits_in_its_cell_is_evicted_and_continues_as_if_nothin
 
 
 def test_an_interrupt_of_a_cell_that_waits_for_room_tells_what_follows(
-    pages: Path, settings: Settings, notebook: Notebooks, sessions: Sessions
+    settings: Settings, notebook: Notebooks, sessions: Sessions
 ) -> None:
     first = trained(notebook)
     with asks_for_turn(settings, "large", 60, 0) as large:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ....conftest import Sessions
-from ..conftest import Notebooks
-
-if TYPE_CHECKING:
-    from ..conftest import Notebook
+from ..conftest import Notebook, Notebooks
 
 pytestmark = pytest.mark.system
 

@@ -28,10 +28,9 @@ from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.fd_channel import AT_ONCE, Channel
 from jupyter_gpushare.wire.framing import encode
 
-from ..listener import KEY, Speaker
+from ..listener import GIB, KEY, MIB, Speaker
+from ..processes import open_files
 
-MIB = 1 << 20
-GIB = 1 << 30
 CHUNK = 2 * MIB
 DEVICES = [
     Device(name, GIB, "a GPU", partial(KeptChunks, CHUNK), CHUNK) for name in ("cuda:0", "cuda:1")
@@ -52,11 +51,7 @@ def open_descriptors() -> set[tuple[str, str]]:
     Garbage of earlier tests is collected first: it closes its descriptors whenever it likes.
     """
     gc.collect()
-    found = set()
-    for descriptor in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # the directory itself is closed again
-            found.add((descriptor, os.readlink(f"/proc/self/fd/{descriptor}")))
-    return found
+    return set(open_files(os.getpid()).items())
 
 
 @pytest.fixture(autouse=True)

@@ -18,9 +18,8 @@ from jupyter_gpushare.devices import Device
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.handoff_slot import write_handoff_token
 
-from ..listener import KEY, LaneUser
+from ..listener import KEY, MIB, LaneUser
 
-MIB = 1 << 20
 SIZE = 2 * MIB
 CAPACITY = 3 * MIB  # for one lane, and half of another
 CHUNKS = CAPACITY // _core.chunk_bytes(CAPACITY)
@@ -56,11 +55,7 @@ class Notebook(LaneUser):
         super().send(*messages)
         for message in messages:
             if isinstance(message, m.Grant):
-                self.claims.append(None if self.page < 0 else claims(self.page))
-
-    @property
-    def page(self) -> int:
-        return self.descriptor
+                self.claims.append(None if self.descriptor < 0 else claims(self.descriptor))
 
     @property
     def grant(self) -> m.Grant:
@@ -101,7 +96,7 @@ def test_what_the_first_one_may_use_is_held_for_it_before_the_second_one_is_told
     _, second = pair
     held = SIZE // _core.chunk_bytes(CAPACITY)
     assert second.claims == [Claims((held, 0), (held, 0), 0)]
-    assert not _core.reap_end(second.page, 0)
+    assert not _core.reap_end(second.descriptor, 0)
 
 
 def test_all_is_held_for_one_that_gets_the_second_end_since_it_fills_the_lane_from_the_first(
@@ -119,10 +114,10 @@ def test_all_is_held_for_one_that_gets_the_second_end_since_it_fills_the_lane_fr
 def test_what_is_held_is_free_when_that_turn_is_over(pair: Pair) -> None:
     first, second = pair
     first.says(m.Finish(1))
-    assert claims(second.page).bounds == (0, 0)
+    assert claims(second.descriptor).bounds == (0, 0)
     first.says(m.Request(2))
     assert first.grant == m.Grant(2, 1, CAPACITY, first.grant.memory, end=0)
-    assert first.claims[-1] == Claims((0, 0), (0, 0), claims(second.page).elder)
+    assert first.claims[-1] == Claims((0, 0), (0, 0), claims(second.descriptor).elder)
 
 
 def test_what_is_held_is_free_when_that_session_closes_or_was_killed(
@@ -134,9 +129,9 @@ def test_what_is_held_is_free_when_that_session_closes_or_was_killed(
         first.is_there = False
         first.says(m.Request(1))
         second.says(m.Request(len(second.heard_of(m.Grant)) + 1))
-        assert claims(second.page).bounds[0] > 0
+        assert claims(second.descriptor).bounds[0] > 0
         end(first)
-        assert claims(second.page).bounds == (0, 0)
+        assert claims(second.descriptor).bounds == (0, 0)
         second.says(m.Finish(second.grant.turn))
 
 
@@ -144,18 +139,18 @@ def test_none_waits_for_a_lost_session_that_lives_and_the_other_one_gets_other_m
     pair: Pair, notebook: Notebooks, service: Service
 ) -> None:
     first, second = pair
-    memory, left = second.grant.memory, os.dup(second.page)
+    memory, left = second.grant.memory, os.dup(second.descriptor)
     assert is_ledger(left)
     service.lost(first, 1.0)
     assert not is_ledger(left)
     os.close(left)
     assert second.grant.memory not in (0, memory)  # from its next boundary on
-    assert is_ledger(second.page)
-    assert claims(second.page).bounds[second.grant.end] == CHUNKS  # until then
+    assert is_ledger(second.descriptor)
+    assert claims(second.descriptor).bounds[second.grant.end] == CHUNKS  # until then
     third = notebook("third").says(m.Request(1))
     assert (third.grant.memory, third.grant.end) == (second.grant.memory, 0)
     second.says(m.Finish(1))
-    assert claims(third.page).bounds == (0, 0)
+    assert claims(third.descriptor).bounds == (0, 0)
 
 
 def test_where_the_ledger_was_overwritten_both_get_other_memory(
@@ -163,11 +158,11 @@ def test_where_the_ledger_was_overwritten_both_get_other_memory(
 ) -> None:
     first, second = pair
     memory, ends = second.grant.memory, (first.grant.end, second.grant.end)
-    _core.spoil_ledger(second.page)  # as a session does that has noticed it
+    _core.spoil_ledger(second.descriptor)  # as a session does that has noticed it
     service.tick(1.0)
     assert first.grant.memory == second.grant.memory not in (0, memory)
     assert (first.grant.end, second.grant.end) == ends
-    assert is_ledger(second.page)
+    assert is_ledger(second.descriptor)
     told = len(first.claims)
     service.tick(2.0)
     assert len(first.claims) == told

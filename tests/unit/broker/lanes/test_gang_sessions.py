@@ -107,15 +107,12 @@ class Notebook(Listener):
         self.host, self.name, self.devices, self.on = host, name, devices, among
         self.turn, self.wants, self.has = 0, False, False
         self.demand = m.Demand(GB, GB, measured=True)
-        self.connect()
         self.register()
 
-    def connect(self) -> None:
+    def register(self) -> None:
+        """Open the session on a new connection."""
         super().__init__("ada")
         self.is_owner, self.asked = True, False
-
-    def register(self) -> None:
-        self.connect()
         self.says(m.Hello(m.PROTOCOL))
         place: dict[str, Any] = {"among": self.on, "devices": self.devices}
         turn = {"turn": self.turn, "holding": self.has, "waiting": self.wants and not self.has}
@@ -152,11 +149,6 @@ class Notebook(Listener):
         """A demand of this number of GB."""
         self.demand = m.Demand(persistent * GB, GB, measured=True)
         self.says(m.Report(1, self.demand))
-
-    @property
-    def error(self) -> str:
-        *_, last = self.heard_of(m.Error)
-        return last.message
 
 
 Three = tuple[Notebook, Notebook, Notebook]
@@ -273,7 +265,7 @@ def test_a_user_can_preempt_a_gang(host: Host) -> None:
     assert gang.asked
     gang.finish()
     gang.says(m.Preempt("gang"))
-    assert gang.error == "gang has no turn to end"
+    assert gang.last(m.Error).message == "gang has no turn to end"
 
 
 def test_a_holder_that_hangs_on_one_device_keeps_a_gang_from_it_and_no_other_device_idle(
@@ -365,12 +357,6 @@ devices = st.sets(st.sampled_from(ALL), min_size=2).map(sorted)
 POLICIES = [name for name, _ in _core.policies()]
 
 
-def obey(host: Host) -> None:
-    for notebook in host.notebooks.values():
-        if notebook.asked:
-            notebook.finish()
-
-
 @pytest.mark.system
 @settings(max_examples=120, deadline=None)
 @given(st.lists(devices, min_size=3, max_size=3), st.lists(steps, max_size=50))
@@ -398,7 +384,9 @@ def live_through(host: Host, wanted: list[list[str]], path: list[tuple[str, str]
         elif what == "time":
             host.pass_time(0.3 * number)
         elif what == "obey":
-            obey(host)
+            for each in host.notebooks.values():
+                if each.asked:
+                    each.finish()
         elif what in ("pause", "goes on"):
             notebook.says(m.Change(paused=what == "pause"))
         elif what in ("grow", "shrink"):

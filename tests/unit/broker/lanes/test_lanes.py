@@ -3,12 +3,10 @@ alone."""
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import mmap
 import os
-import resource
 import socket
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -28,11 +26,10 @@ from jupyter_gpushare.wire.handoff_slot import write_handoff_token
 
 from ....makers import maker
 from ..conftest import Forks
-from ..listener import KEY
+from ..listener import KEY, MIB
 from ..listener import LaneUser as Notebook
-from ..processes import NOBODY, needs_root
+from ..processes import NOBODY, needs_root, no_descriptors
 
-MIB = 1 << 20
 CAPACITY = 64 * MIB
 SIZE = 2 * MIB
 DEVICES = [Device("host", CAPACITY, "main memory", partial(HostLaneMemory, CAPACITY))]
@@ -153,7 +150,7 @@ def test_a_successor_that_is_lost_leaves_the_piece_to_itself(
 
 
 def test_a_session_that_opens_again_in_its_turn_leaves_the_piece_to_itself(
-    service: Service, notebook: Notebooks
+    notebook: Notebooks,
 ) -> None:
     """The broker may hear of the new connection before the end of the old one; with several
     lanes the neighbour then has the old one at once."""
@@ -216,17 +213,6 @@ def test_messages_about_a_turn_that_is_over_empty_no_session_s_piece(
     ours.says(m.Report(1, m.Demand(0, SIZE, measured=True)))  # holders learn that their lane grows
     assert theirs.last(m.Grant).bytes == SIZE
     assert has_only(theirs.descriptor, b"\xff", MIB)
-
-
-@contextlib.contextmanager
-def no_more_descriptors(pid: int = 0) -> Iterator[None]:
-    """Set a limit for that process, or this one."""
-    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, limits[1]))
-    try:
-        yield
-    finally:
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
 
 
 # --- over the socket of a real broker -------------------------------------------------------------
@@ -301,7 +287,7 @@ def test_a_session_that_cannot_be_given_the_memory_comes_again_and_costs_the_oth
     first.take()
     second.ask()
     second.client.look()  # so that it waits by now
-    with no_more_descriptors(broker_pid):
+    with no_descriptors(broker_pid, 0):
         first.finish()
         with pytest.raises(ConnectionLost):
             second.await_grant()

@@ -10,9 +10,8 @@ from jupyter_gpushare.devices import Device
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
-from ..listener import Speaker
+from ..listener import GIB, Speaker
 
-GIB = 1 << 30
 DEVICES = [Device("cuda:0", 16 * GIB, "a GPU")]
 SQUEEZABLE = ((10, 1.0), (6, 1.08), (4, 1.3))
 
@@ -37,8 +36,7 @@ class Notebook(Speaker):
         return [size for size, _ in groupby(told)]
 
     def view(self, name: str) -> SessionView:
-        self.says(m.Look())
-        [device] = self.heard_of(Snapshot)[-1].devices
+        [device] = self.says(m.Look()).last(Snapshot).devices
         return next(view for view in device.sessions if view.id == name)
 
 
@@ -91,7 +89,7 @@ def test_the_name_is_hidden_from_those_who_may_not_see_it(ruled: Any) -> None:
     assert a.view("a").reason.endswith("so that a notebook of bob has room")
 
 
-def rooms(notebook: Notebook) -> list[int]:
+def rooms(notebook: Speaker) -> list[int]:
     """Return the GiB that others leave it, as it was told."""
     return [room.bytes // GIB for room in notebook.heard_of(m.Room)]
 
@@ -123,7 +121,7 @@ def test_a_newcomer_is_told_its_room_before_the_turn_in_which_it_is_measured(
     b.says(m.Request(1))
     assert rooms(b) == []
     c = Speaker(service, "ada").says(m.Open(id="c", name="c.ipynb")).says(m.Request(1))
-    assert [room.bytes // GIB for room in c.heard_of(m.Room)] == [12]
+    assert rooms(c) == [12]
 
 
 def test_a_quota_counts_what_iterations_take_unsqueezed(ruled: Any) -> None:

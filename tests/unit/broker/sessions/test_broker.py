@@ -177,7 +177,6 @@ def test_a_flood_of_messages_ends_its_own_connection_only(settings: Settings) ->
     with Client.connect(tight) as neighbour, Client.connect(tight) as flood:
         flood.send(*[m.Look()] * 1000)
         refused = next_of(flood, m.Error)
-        assert isinstance(refused, m.Error)
         assert refused.code == LimitExceeded.code
         with pytest.raises(ConnectionLost):
             flood.receive()

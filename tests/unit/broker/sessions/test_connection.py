@@ -31,9 +31,8 @@ from jupyter_gpushare.wire.framing import ToBroker, encode
 
 from ....polling import TIMEOUT_SECONDS
 
+HOST = Device("host", 1 << 30, "main memory", partial(HostLaneMemory, 1 << 30))
 PROCESSES = 300
-
-
 ALLOCATIONS = 10  # that a close makes at least
 
 
@@ -44,8 +43,7 @@ def test_a_connection_ends_although_there_was_no_memory_to_close_it() -> None:
     nomemory = pytest.importorskip("_testcapi")
 
     async def end_of_other_side(failing: int) -> tuple[bytes, bool]:
-        device = Device("host", 1 << 30, "main memory", partial(HostLaneMemory, 1 << 30))
-        service = Service(load({}), [device], started=0.0, accounts=AccountBook())
+        service = Service(load({}), [HOST], started=0.0, accounts=AccountBook())
         endpoint = Endpoint(load({}), service)
         ours, theirs = socket.socketpair()
         with ours:
@@ -98,8 +96,7 @@ def test_a_broker_without_memory_ends(
     path = tmp_path / "broker.sock"
 
     async def serve(client: socket.socket) -> None:
-        device = Device("host", 1 << 30, "main memory", partial(HostLaneMemory, 1 << 30))
-        service = WithoutMemory(load({}), [device], started=0.0, accounts=AccountBook())
+        service = WithoutMemory(load({}), [HOST], started=0.0, accounts=AccountBook())
         endpoint = Endpoint(load({}), service)
         listener = listen(path, load({}))
         asyncio.get_running_loop().call_later(0.1, fail, client, path)

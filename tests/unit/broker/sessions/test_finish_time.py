@@ -15,9 +15,8 @@ from jupyter_gpushare.devices import Device
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.snapshot import SessionView
 
-from ..listener import Speaker
+from ..listener import MIB, Speaker
 
-MIB = 1 << 20
 DEVICES = [Device("host", 64 * MIB, "main memory", partial(HostLaneMemory, 64 * MIB))]
 reports = st.lists(st.tuples(st.floats(0.01, 100), st.integers(0, 50)), max_size=40)
 

@@ -134,7 +134,7 @@ def test_a_released_session_has_no_lane_and_is_shown(service: Service, resting: 
     ]
 
 
-def test_a_released_session_counts_to_the_limits_of_sessions(resting: Notebook) -> None:
+def test_a_released_session_counts_to_the_limits_of_sessions() -> None:
     service = Service(load({}, max_sessions_per_user=1), DEVICES, started=0.0)
     first = Notebook(service, "a", busy=False)
     second = Notebook(service, "b")

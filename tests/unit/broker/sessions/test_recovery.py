@@ -19,9 +19,8 @@ from jupyter_gpushare.wire.framing import ToBroker
 from jupyter_gpushare.wire.handoff_slot import HandoffSlot
 from jupyter_gpushare.wire.snapshot import SessionView
 
-from ..listener import KEY, Speaker
+from ..listener import KEY, MIB, Speaker
 
-MIB = 1 << 20
 ADA, BOB, EVE = "handoff_slot-a", "handoff_slot-b", "handoff_slot-e"
 ADAS, BOBS = HeldTurn("ada", 1, ADA), HeldTurn("bob", 2, BOB)
 SLOTS = {"ada": ADA, "bob": BOB, "eve": EVE}

@@ -26,10 +26,6 @@ HOST = Device("host", 64 * GB, "main memory")
 DEVICES = [Device("cuda:0", 16 * GB, "a GPU"), HOST]
 
 
-def open_of(name: str, persistent: int = GB, ephemeral: int = GB, **more: Any) -> m.Open:
-    return m.Open(id=name, name=name, demand=m.Demand(persistent, ephemeral, measured=True), **more)
-
-
 class Notebook(Speaker):
     """A peer with a session of this name."""
 
@@ -39,7 +35,8 @@ class Notebook(Speaker):
         self.is_owner = user == "root"
         super().__init__(service, user)
         self.frames: list[bytes] = []
-        self.says(open_of(name, device=device, **more))
+        demand = m.Demand(GB, GB, measured=True)
+        self.says(m.Open(name, name, device, demand=demand, **more))
 
     def send_frame(self, frame: bytes) -> None:
         self.frames.append(frame)

@@ -4,7 +4,6 @@ no others."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -50,34 +49,27 @@ def used(service: Service) -> None:
         client.says(m.Rests(1000), float(second + 1))
 
 
-Ask = Callable[[str, str], set[str]]
-
-
-@pytest.fixture
-def report(service: Service) -> Ask:
-    """Ask: `report(user, by)` is the names in the rows."""
-
-    def report(user: str, by: str) -> set[str]:
-        client = Speaker(service, user)
-        client.says(m.Account(0.0, time.time() + 1, by))  # type: ignore[arg-type]
-        end, now = time.monotonic() + 60, 10.0
-        while not isinstance(client.heard[-1], m.Accounts):
-            assert not isinstance(client.heard[-1], m.Error)
-            assert time.monotonic() < end
-            service.tick(now := now + 0.1)
-            time.sleep(0.01)  # a thread of its own reads, after all that these ticks write
-        return {row.name for row in client.heard[-1].rows}
-
-    return report
+def reported(service: Service, user: str, by: str) -> set[str]:
+    """Return the names in the rows of the report for that user."""
+    client = Speaker(service, user)
+    client.says(m.Account(0.0, time.time() + 1, by))  # type: ignore[arg-type]
+    end, now = time.monotonic() + 60, 10.0
+    while not isinstance(client.heard[-1], m.Accounts):
+        assert not isinstance(client.heard[-1], m.Error)
+        assert time.monotonic() < end
+        service.tick(now := now + 0.1)
+        time.sleep(0.01)  # a thread of its own reads, after all that these ticks write
+    return {row.name for row in client.heard[-1].rows}
 
 
 @pytest.mark.parametrize("user", SEES)
 def test_a_person_sees_own_figures_a_teacher_the_groups_and_an_admin_all(
-    user: str, report: Ask
+    user: str, service: Service
 ) -> None:
-    assert report(user, "notebook") == {f"{name}: {name}s-work.ipynb" for name in SEES[user]}
+    names = {f"{name}: {name}s-work.ipynb" for name in SEES[user]}
+    assert reported(service, user, "notebook") == names
 
 
-def test_sums_of_a_group_are_for_its_teachers(report: Ask) -> None:
-    assert report("tim", "group") == {"vision"}
-    assert report("ada", "group") == {"", "sound", "vision"}
+def test_sums_of_a_group_are_for_its_teachers(service: Service) -> None:
+    assert reported(service, "tim", "group") == {"vision"}
+    assert reported(service, "ada", "group") == {"", "sound", "vision"}

@@ -162,9 +162,8 @@ def test_a_clock_that_is_set_right_again_finds_the_usage_of_that_day(
 def test_sums_are_by_user_group_notebook_day_and_hour(accounts: AccountBook, clock: Clock) -> None:
     first = {"a": seen(), "b": seen(user="bob", group="", notebook="x.ipynb")}
     accounts.follow(clock.now, first)
-    clock.passes(1.0)
     then = {"a": seen(1.0), "b": seen(0.5, user="bob", group="", notebook="x.ipynb")}
-    accounts.follow(clock.now, then)
+    looks(accounts, clock, 1.0, then)
     looks(accounts, clock, 3600.0, {"a": seen(2.0)})
 
     def sums(by: str) -> dict[str, float]:
@@ -183,10 +182,8 @@ def test_the_largest_use_comes_first_and_days_and_hours_come_in_their_order(
     uses = {"ada": 1.0, "bob": 3.0, "cyd": 1.0, "dan": 2.0}
     accounts.follow(clock.now, {name: seen(user=name) for name in uses})
     for part in (0.75, 1.0):
-        clock.passes(3600.0)
-        accounts.follow(
-            clock.now, {name: seen(part * use, user=name) for name, use in uses.items()}
-        )
+        then = {name: seen(part * use, user=name) for name, use in uses.items()}
+        looks(accounts, clock, 3600.0, then)
     assert [row.name for row in rows(accounts)] == ["bob", "dan", "ada", "cyd"]
     hours = [row.name for row in rows(accounts, "hour")]
     assert len(hours) == 2
@@ -311,7 +308,7 @@ def lacking(path: Path) -> Settings:
 
 
 def test_a_file_that_is_no_database_costs_one_warning_and_no_turn(
-    lacking: Settings, path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+    lacking: Settings, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.parent.mkdir()
     path.write_text("Dear diary, today I have trained a network." * 100)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from jupyter_gpushare.wire.snapshot import Snapshot
 from ....conftest import wait_for_exit
 from ....polling import next_of, until
 from ..listener import Speaker
-from ..processes import run_broker
+from ..processes import open_files, run_broker
 
 GB = 1 << 30
 DEVICES = [Device("host", 64 * GB, "main memory", lambda: HostLaneMemory(1 << 20))]
@@ -159,9 +159,8 @@ def test_lost_sessions_are_charged_for_no_time_of_their_absence(service: Service
 
 
 def test_after_a_crash_only_sessions_on_the_recovery_journal_pass_the_quotas(
-    settings: Settings, tmp_path: Path
+    settings: Settings, rules: Path
 ) -> None:
-    rules = tmp_path / "rules.toml"
     rules.write_text('[quotas]\nsessions = 2\npersistent = "64 MiB"')
     limited = msgspec.structs.replace(settings, rulebook=str(rules))
     with Client.connect(limited) as first:
@@ -315,8 +314,7 @@ def test_the_last_session_that_leaves_leaves_no_lane_memory_and_no_use_uncounted
 
 
 def lane_memories(pid: int) -> int:
-    files = Path(f"/proc/{pid}/fd").iterdir()
-    return sum("/memfd:" in os.path.realpath(file) for file in files)
+    return sum("/memfd:" in file for file in open_files(pid).values())
 
 
 # --- the time and memory of the broker ------------------------------------------------------------
@@ -349,20 +347,15 @@ def seen(user: str) -> Seen:
     return Seen(user, "", "a.ipynb", "host", 1.0, 0.0, 0, 0)
 
 
-@pytest.fixture
-def accounts() -> Iterator[AccountBook]:
-    yield (accounts := AccountBook(now=0.0))
-    accounts.close()
-
-
 @pytest.mark.system
-def test_countless_lost_sessions_are_not_remembered_for_long(accounts: AccountBook) -> None:
+def test_countless_lost_sessions_are_not_remembered_for_long() -> None:
     """The history of other sessions is not forgotten for them either."""
-    accounts.follow(0.0, {"mine": seen("ada")})
-    accounts.follow(1.0, {f"{number}": seen("eve") for number in range(MOST_LOST)})
-    accounts.follow(2.0, {})
-    assert len(accounts._counted) == MOST_OF_A_USER + 1
-    assert "mine" in accounts._counted
+    with contextlib.closing(AccountBook(now=0.0)) as accounts:
+        accounts.follow(0.0, {"mine": seen("ada")})
+        accounts.follow(1.0, {f"{number}": seen("eve") for number in range(MOST_LOST)})
+        accounts.follow(2.0, {})
+        assert len(accounts._counted) == MOST_OF_A_USER + 1
+        assert "mine" in accounts._counted
 
 
 def test_a_client_that_makes_the_broker_complain_does_not_fill_its_log() -> None:
@@ -407,10 +400,7 @@ def test_files_of_a_broker_are_its_users_alone(settings: Settings) -> None:
     assert set(modes.values()) == {"0o600"}, modes
 
 
-def test_rules_that_all_users_may_write_are_not_followed(
-    settings: Settings, tmp_path: Path
-) -> None:
-    rules = tmp_path / "rules.toml"
+def test_rules_that_all_users_may_write_are_not_followed(settings: Settings, rules: Path) -> None:
     rules.write_text('admins = ["eve"]')
     rules.chmod(0o666)
     done = run_broker(rulebook=str(rules))

@@ -445,7 +445,7 @@ def test_only_wrong_tokens_slow_a_unix_user_down() -> None:
 
 
 def test_failed_attempts_stop_reaching_the_hub_and_a_known_token_is_let_in_all_the_same(
-    hub: Any, hub_broker: Any, enter: Enter
+    hub: Any, enter: Enter
 ) -> None:
     token = hub.user("ada")
     enter(token=token)

@@ -851,84 +851,58 @@ def test_impossible_counts_are_refused_in_a_sentence(broker: Broker, count: int)
 CURVE = m.Curve(0.5, 1 << 20, (10, 100, 30))
 PARTS = "a part of a curve is 0 to 100 percent of its peak"
 TAKES = "the iteration of a curve takes some seconds and some bytes"
+SQUEEZED = m.Squeezing(10, 39, 38, 120, 1.3, 210)
+BYTES = "what is squeezed is in bytes, from 0 upwards"
+SLOWER = "a slowdown is 1, which is none, or more"
 
 
 def test_a_curve_is_shown_until_another_one_is_told(broker: Broker) -> None:
     ann = broker.client("ann").opens("a")
-
-    def shown() -> m.Curve | None:
-        return broker.snapshot().devices[0].sessions[0].curve
-
-    assert shown() is None
+    assert broker.views()[0].curve is None
     ann.says(m.Report(1, m.Demand(), curve=CURVE)).says(m.Report(1, m.Demand()))
-    assert shown() == CURVE
+    assert broker.views()[0].curve == CURVE
     ann.says(m.Report(1, m.Demand(), curve=(later := replace(CURVE, seconds=0.7))))
-    assert shown() == later
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"percent": ()}, "a curve has 1 to 64 parts, not 0"),
-        ({"percent": (1,) * 65}, "a curve has 1 to 64 parts, not 65"),
-        *(({"percent": parts}, PARTS) for parts in ((0, 101), (-1, 100))),
-        *(({"seconds": seconds}, TAKES) for seconds in (0.0, math.nan, math.inf)),
-        *(({"peak_bytes": count}, TAKES) for count in (0, 1 << 62)),
-    ],
-)
-def test_an_impossible_curve_is_refused_in_a_sentence(
-    broker: Broker, changes: dict[str, Any], why: str
-) -> None:
-    ann = broker.client("ann").opens("a")
-    ann.says(m.Report(1, m.Demand(), curve=CURVE))
-    refusal = ann.says(m.Report(1, m.Demand(), curve=replace(CURVE, **changes))).refused()
-    assert refusal.message == why
-    assert broker.snapshot().devices[0].sessions[0].curve == CURVE
-
-
-SQUEEZED = m.Squeezing(10, 39, 38, 120, 1.3, 210)
+    assert broker.views()[0].curve == later
 
 
 def test_how_far_a_notebook_is_squeezed_is_shown_as_it_is_told(broker: Broker) -> None:
     ann = broker.client("ann").opens("a")
-
-    def shown() -> m.Squeezing | None:
-        return broker.snapshot().devices[0].sessions[0].squeezing
-
-    assert shown() is None
+    assert broker.views()[0].squeezing is None
     for told in (SQUEEZED, m.Squeezing(asked_bytes=10), None):
         ann.says(m.Report(1, m.Demand(), squeezing=told))
-        assert shown() == told
+        assert broker.views()[0].squeezing == told
 
 
 @pytest.mark.parametrize(
-    ("changes", "why"),
+    ("right", "changes", "why"),
     [
+        (CURVE, {"percent": ()}, "a curve has 1 to 64 parts, not 0"),
+        (CURVE, {"percent": (1,) * 65}, "a curve has 1 to 64 parts, not 65"),
+        *((CURVE, {"percent": parts}, PARTS) for parts in ((0, 101), (-1, 100))),
+        *((CURVE, {"seconds": seconds}, TAKES) for seconds in (0.0, math.nan, math.inf)),
+        *((CURVE, {"peak_bytes": count}, TAKES) for count in (0, 1 << 62)),
         *(
-            ({name: count}, "what is squeezed is in bytes, from 0 upwards")
+            (SQUEEZED, {name: count}, BYTES)
             for name in ("asked_bytes", "reached_bytes", "floor_bytes", "whole_bytes")
             for count in (-1, 1 << 62)
         ),
-        ({"written_bytes": -1}, "what is squeezed is in bytes, from 0 upwards"),
-        *(
-            ({"slowdown": slowdown}, "a slowdown is 1, which is none, or more")
-            for slowdown in (0.9, math.nan, math.inf)
-        ),
+        (SQUEEZED, {"written_bytes": -1}, BYTES),
+        *((SQUEEZED, {"slowdown": slowdown}, SLOWER) for slowdown in (0.9, math.nan, math.inf)),
     ],
 )
-def test_impossible_figures_of_squeezing_are_refused_in_a_sentence(
-    broker: Broker, changes: dict[str, Any], why: str
+def test_an_impossible_curve_or_figure_of_squeezing_is_refused_in_a_sentence(
+    broker: Broker, right: Any, changes: dict[str, Any], why: str
 ) -> None:
+    field = "curve" if right is CURVE else "squeezing"
     ann = broker.client("ann").opens("a")
-    ann.says(m.Report(1, m.Demand(), squeezing=SQUEEZED))
-    told = replace(SQUEEZED, **changes)
-    assert ann.says(m.Report(1, m.Demand(), squeezing=told)).refused().message == why
-    assert broker.snapshot().devices[0].sessions[0].squeezing == SQUEEZED
+    ann.says(m.Report(1, m.Demand(), **{field: right}))
+    wrong = m.Report(1, m.Demand(), **{field: replace(right, **changes)})
+    assert ann.says(wrong).refused().message == why
+    assert getattr(broker.views()[0], field) == right
 
 
-def test_only_notebooks_whose_group_or_domain_changes_have_to_open_again(rules: Path) -> None:
-    broker = Broker(rules)
-    ann, bob, cid = (Client(broker, user).opens(user) for user in ("ann", "bob", "cid"))
+def test_only_notebooks_whose_group_or_domain_changes_have_to_open_again(broker: Broker) -> None:
+    ann, bob, cid = (broker.client(user).opens(user) for user in ("ann", "bob", "cid"))
     broker.writes(GROUPS.replace('members = ["ann", "bob"]', 'members = ["bob"]'))
     assert (ann.is_open, bob.is_open, cid.is_open) == (False, True, True)
     broker.writes(GROUPS.replace('members = ["ann", "bob"]', 'members = ["bob"]\ntrusted = true'))

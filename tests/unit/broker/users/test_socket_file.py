@@ -22,7 +22,7 @@ from jupyter_gpushare.wire.launch import log_path, try_connect
 from jupyter_gpushare.wire.messages import Demand, Open, SetPolicy
 
 from ....conftest import wait_for_exit
-from ..processes import run_broker
+from ..processes import open_files, run_broker
 
 
 @pytest.fixture
@@ -37,19 +37,11 @@ def second(lock: Path) -> Iterator[subprocess.Popen[str]]:
         fcntl.flock(held, fcntl.LOCK_EX)
         command = [sys.executable, "-m", "jupyter_gpushare.broker"]
         with subprocess.Popen(command, cwd="/", stderr=subprocess.PIPE, text=True) as second:
-            while str(lock) not in _open_files(second.pid):
+            while str(lock) not in open_files(second.pid).values():
                 assert second.poll() is None
             fcntl.flock(held, fcntl.LOCK_UN)
             yield second
             second.terminate()
-
-
-def _open_files(pid: int) -> set[str]:
-    found = set()
-    for file in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed just now
-            found.add(str(file.readlink()))
-    return found
 
 
 def test_a_broker_waits_for_the_one_that_is_about_to_end(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 from jupyter_gpushare.client.checkpoints import checkpoint as module
 from jupyter_gpushare.client.torch.checkpoints import agreement
 
+from ..conftest import disk_of_a_megabyte
 from ..work import opened
 from .resuming import InJob, environment
 
@@ -43,14 +42,8 @@ def in_job(job: Path, monkeypatch: pytest.MonkeyPatch) -> InJob:
 @pytest.fixture
 def tmpfs(job: Path) -> Iterator[Path]:
     """The directory of a generation, in a file system of a megabyte."""
-    if os.getuid() != 0:
-        pytest.skip("only root can mount a file system")
-    here = job / "g1"
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", here]
-    if subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("nothing can be mounted here")
-    yield here
-    subprocess.run(["umount", here], check=True)
+    with disk_of_a_megabyte(job / "g1"):
+        yield job / "g1"
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from jupyter_gpushare.cluster.launch import generation
 
 from ..work import opened
 
+COUNT = 6 * 12  # iterations of `train.py`
 InJob = Callable[..., Path]
 
 

@@ -27,9 +27,7 @@ from jupyter_gpushare.wire.launch import try_connect
 
 from ..site import Asks, Site
 from ..work import alone, opened
-from .resuming import InJob, Stopped, check_that_it_goes_on, environment, go_on
-
-COUNT = 6 * 12  # iterations of a training
+from .resuming import COUNT, InJob, Stopped, check_that_it_goes_on, environment, go_on
 
 
 @pytest.mark.system

@@ -132,13 +132,19 @@ class Holding(nn.Module):
         return {"tensor": self.tensor}
 
 
+def written(place: Path, layout: str) -> torch.Tensor:
+    """Write the shards of all ranks; return what they are of."""
+    whole = torch.arange(35.0).reshape(7, 5)
+    for rank, ranks, laid_out in as_ranks(layout):
+        split = sharded.Split({"model": Holding(laid_out(whole))}, ranks)
+        sharded.write(split, place / sharded.name_of(rank))
+    return whole
+
+
 @pytest.mark.parametrize("after", [*layouts()])
 @pytest.mark.parametrize("before", [*layouts()])
 def test_shards_are_read_into_any_other_layout(tmp_path: Path, before: str, after: str) -> None:
-    whole = torch.arange(35.0).reshape(7, 5)
-    for rank, ranks, laid_out in as_ranks(before):
-        split = sharded.Split({"model": Holding(laid_out(whole))}, ranks)
-        sharded.write(split, tmp_path / sharded.name_of(rank))
+    whole = written(tmp_path, before)
     for rank, ranks, laid_out in as_ranks(after):
         model = Holding(laid_out(torch.zeros(7, 5)))
         sharded.Shards(tmp_path, rank, ranks).loaded({"model": model})
@@ -146,10 +152,7 @@ def test_shards_are_read_into_any_other_layout(tmp_path: Path, before: str, afte
 
 
 def test_a_checkpoint_that_lacks_a_shard_is_refused(tmp_path: Path) -> None:
-    whole = torch.arange(35.0).reshape(7, 5)
-    for rank, ranks, laid_out in as_ranks("rows"):
-        split = sharded.Split({"model": Holding(laid_out(whole))}, ranks)
-        sharded.write(split, tmp_path / sharded.name_of(rank))
+    written(tmp_path, "rows")
     (tmp_path / sharded.name_of(1)).unlink()
     with pytest.raises(InvalidValue, match=r"the checkpoint has not all of `model.tensor`"):
         sharded.Shards(tmp_path, 0, 1).loaded({"model": Holding(torch.zeros(7, 5))})

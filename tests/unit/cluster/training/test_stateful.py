@@ -20,9 +20,7 @@ from jupyter_gpushare.client.checkpoints import checkpoint as module
 
 from ..site import Asks, Site
 from ..work import alone
-from .resuming import InJob, Stopped, check_that_it_goes_on, go_on
-
-COUNT = 6 * 12  # iterations of a training
+from .resuming import COUNT, InJob, Stopped, check_that_it_goes_on, go_on
 
 
 @pytest.mark.system

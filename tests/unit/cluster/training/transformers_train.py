@@ -34,7 +34,6 @@ class Net(nn.Module):
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(16, 32), nn.Dropout(0.3), nn.Linear(32, 4))
         self._seconds = seconds
-        self.computed = 0
 
     def forward(self, inputs: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
         time.sleep(self._seconds)

@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import pwd
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ....system.hub.conftest import API, SECONDS, SERVICE, Hub, UserServer, ask, server, wait_for
+from ....system.hub.conftest import CONFIG as CLASS
+from ....system.hub.conftest import SECONDS, Hub, UserServer, running, server
 from .users import ADA, BOB, Site, site, slurm
 
 __all__ = ["site", "slurm"]  # fixtures
@@ -44,53 +42,22 @@ except Exception as error:
 """
 
 
-class BatchHub(Hub):
-    """The hub of `batch_config.py`, whose users are those of the site."""
-
-    def __init__(self, home: Path, site: Site) -> None:
-        self._site = site
-        super().__init__(home)
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        site = {
-            "BATCH_PLACE": str(self._site.place),
-            "BATCH_SOCKET": str(self._site.socket),
-            "BATCH_USERS": f"{ADA} {BOB}",
-            "BATCH_SINGLEUSER": str(BIN / "jupyterhub-singleuser"),
-            "BATCH_WRAPPER": str(BIN / "batchspawner-singleuser"),
-        }
-        with (self.home / "hub.log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "jupyterhub", "-f", str(CONFIG)],
-                env={**self._site.slurm.environment, **self._environment, **site},
-                cwd=self.home,
-                stdout=log,
-                stderr=log,
-            )
-
-    @property
-    def token_of_service(self) -> str:
-        return self._token
-
-    def start_server(self, user: str) -> None:
-        assert self.hub_says(f"users/{user}/server", "POST").status in (201, 202)
-        wait_for(lambda: self.hub_says(f"users/{user}").json["server"])
-
-
 @pytest.fixture
-def hub(site: Site) -> Iterator[BatchHub]:
-    home = Path(tempfile.mkdtemp(prefix="gs-"))
-    hub = BatchHub(home, site)
-    try:
-        hub.ready()
+def hub(site: Site) -> Iterator[Hub]:
+    """The hub of `batch_config.py`, whose users are those of the site."""
+    of_site = {
+        "BATCH_CLASS": str(CLASS),
+        "BATCH_PLACE": str(site.place),
+        "BATCH_SOCKET": str(site.socket),
+        "BATCH_USERS": f"{ADA} {BOB}",
+        "BATCH_SINGLEUSER": str(BIN / "jupyterhub-singleuser"),
+        "BATCH_WRAPPER": str(BIN / "batchspawner-singleuser"),
+    }
+    with running(CONFIG, **site.slurm.environment, **of_site) as hub:
         yield hub
-    finally:
-        hub.stop()
-        print((home / "hub.log").read_text()[-20_000:])  # pytest shows it where a test fails
-        shutil.rmtree(home, ignore_errors=True)
 
 
-async def ran(hub: BatchHub, user: str, code: str, **expressions: str) -> dict[str, str]:
+async def ran(hub: Hub, user: str, code: str, **expressions: str) -> dict[str, str]:
     """Run a cell in a new notebook on the user's server, and return the values of expressions."""
     notebook = server.Notebook(UserServer(hub, user), user, print)
     await notebook.open()
@@ -99,14 +66,14 @@ async def ran(hub: BatchHub, user: str, code: str, **expressions: str) -> dict[s
     return values
 
 
-def run(hub: BatchHub, user: str, code: str, **expressions: str) -> dict[str, str]:
+def run(hub: Hub, user: str, code: str, **expressions: str) -> dict[str, str]:
     return asyncio.run(ran(hub, user, code, **expressions))
 
 
-def test_notebooks_on_nodes_submit_over_the_hub(hub: BatchHub, site: Site) -> None:
+def test_notebooks_on_nodes_submit_over_the_hub(hub: Hub, site: Site) -> None:
     jobs: dict[str, Any] = {}
     for user in (ADA, BOB):
-        hub.start_server(user)
+        hub.start_servers(user)
         found = run(
             *(hub, user, SUBMIT),
             result="result",
@@ -127,8 +94,7 @@ def test_notebooks_on_nodes_submit_over_the_hub(hub: BatchHub, site: Site) -> No
     assert f"{site.place}/{ADA}" not in found["seen"]
 
 
-def test_the_hub_speaks_for_persons_with_an_account_alone(hub: BatchHub) -> None:
+def test_the_hub_speaks_for_persons_with_an_account_alone(hub: Hub) -> None:
     stranger = hub.service("jobs", "admin")
     assert (stranger.status, "has no account on this machine" in stranger.body) == (403, True)
-    service = ask(f"{hub.url}/{SERVICE}/{API}/jobs", hub.token_of_service)
-    assert service.status == 403
+    assert hub.with_token("jobs", hub.own_token).status == 403

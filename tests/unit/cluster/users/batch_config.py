@@ -1,16 +1,16 @@
-"""The hub of `batch.py`: that of examples/hub, and a Slurm starts the servers of its users."""
+"""The hub of `batch.py`: that of tests/system/hub, and a Slurm starts the servers of its users."""
 
 import os
 
 import batchspawner  # whose route takes the ports of servers
 
 c = get_config()  # noqa: F821  # JupyterHub calls us with it
-load_subconfig(os.environ["CLASS_CONFIG"])  # noqa: F821
+load_subconfig(os.environ["BATCH_CLASS"])  # noqa: F821
 PLACE, USERS = os.environ["BATCH_PLACE"], os.environ["BATCH_USERS"].split()
 
 # --- what docs/how-to/jobs.md says ----------------------------------------------------------------
 
-(service,) = c.JupyterHub.services
+service = c.JupyterHub.services[0]
 service["environment"]["JUPYTER_GPUSHARE_CLUSTER_SOCKET"] = os.environ["BATCH_SOCKET"]
 c.Spawner.environment = {
     "JUPYTER_GPUSHARE_CLUSTER_URL": f"{os.environ['CLASS_URL']}/services/gpushare",
@@ -34,15 +34,5 @@ c.Spawner.env_keep.append("SLURM_CONF")  # a site's is in /etc
 c.Spawner.cmd = [os.environ["BATCH_SINGLEUSER"]]
 c.BatchSpawnerBase.batchspawner_singleuser_cmd = os.environ["BATCH_WRAPPER"]
 c.Spawner.args = []
-c.Spawner.default_url = "/api"
-c.Spawner.start_timeout = c.Spawner.http_timeout = 120
 c.Authenticator.allowed_users = {*USERS}
 c.JupyterHub.load_groups = {"students": {"users": USERS}}
-c.JupyterHub.services.append({"name": "tests", "api_token": os.environ["CLASS_TESTS_TOKEN"]})
-c.JupyterHub.load_roles.append(
-    {
-        "name": "tests",
-        "services": ["tests"],
-        "scopes": ["admin:users", "admin:servers", "tokens", "access:servers"],
-    }
-)

@@ -4,13 +4,11 @@ reach this project."""
 from __future__ import annotations
 
 import importlib.util
-import os
-import shutil
 from pathlib import Path
 
 import pytest
 
-from ....system.hub.conftest import start
+from ....system.hub.conftest import no_proxy
 from .test_users import no_users, run_among_users
 
 
@@ -18,10 +16,7 @@ def no_hub() -> str:
     """Return why there can be no such hub here, or nothing."""
     if importlib.util.find_spec("batchspawner") is None:
         return "needs batchspawner"
-    path = os.pathsep.join((os.environ["PATH"], str(start.MODULES)))
-    if shutil.which("configurable-http-proxy", path=path) is None:
-        return "needs configurable-http-proxy, which `make build` installs"
-    return no_users()
+    return no_proxy() or no_users()
 
 
 @pytest.mark.thorough

@@ -30,7 +30,7 @@ EXAMPLE = ROOT / "examples" / "cluster"
 
 
 @pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+def lab(tmp_path: Path) -> Iterator[dict[str, str]]:
     """The environment of a Jupyter server in front of the cluster."""
     if reason := missing():
         pytest.skip(reason)

@@ -57,7 +57,7 @@ def test_what_is_no_service_of_jobs_is_said_so(another: str, path: str, status: 
     assert Another.tokens == ["token secret"]  # which goes nowhere else
 
 
-def test_a_hub_that_is_away_is_said_so(another: str) -> None:
+def test_a_hub_that_is_away_is_said_so() -> None:
     nowhere = "http://127.0.0.1:9/services/gpushare"
     with pytest.raises(ConnectionLost, match=f"{nowhere} does not answer: Connection refused"):
         ask(over(nowhere), Cluster.look)

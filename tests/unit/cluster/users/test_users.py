@@ -16,6 +16,8 @@ from jupyter_gpushare.cluster.program import ENGINES
 from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.settings import load
 
+from ..work import run_tests
+
 pytestmark = pytest.mark.system
 
 HERE = Path(__file__).parent
@@ -47,17 +49,8 @@ def no_users() -> str:
 
 def run_among_users(file: str, *options: str) -> None:
     """Run the tests of a file where all users can reach this project. Raises AssertionError."""
-    root = HERE.parents[3]
     reachable = ("unshare", "--mount", sys.executable, HERE / "reachable.py", RULES)
-    tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", root, HERE / file)
-    done = subprocess.run(
-        [*reachable, sys.executable, *tests, *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=root,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_tests(reachable, HERE / file, *options)
 
 
 def test_a_command_without_a_user_is_refused() -> None:

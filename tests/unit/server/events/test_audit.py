@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from jupyter_gpushare_server.events.audit import CHANGE, POLICY, SESSION
 
+from ..conftest import Events
+
 
 @pytest.mark.system
 async def test_a_session_that_joins_or_leaves_is_noted(
-    events: list[tuple[str, dict[str, Any]]], jp_serverapp: Any, join: Any, shown: Any
+    events: Events, jp_serverapp: Any, join: Any, shown: Any
 ) -> None:
     alice = await join("alice")
     alice.close()
@@ -23,7 +25,7 @@ async def test_a_session_that_joins_or_leaves_is_noted(
 
 
 async def test_a_change_is_noted_with_the_user_that_asked_for_it_unless_it_was_refused(
-    events: list[tuple[str, dict[str, Any]]], jp_serverapp: Any, join: Any, api: Any
+    events: Events, jp_serverapp: Any, join: Any, api: Any
 ) -> None:
     await join("alice")
     for session in ("nobody", "alice"):
@@ -40,7 +42,7 @@ async def test_a_change_is_noted_with_the_user_that_asked_for_it_unless_it_was_r
 
 
 async def test_another_policy_is_noted_whichever_user_chose_it(
-    events: list[tuple[str, dict[str, Any]]], jp_serverapp: Any, found: Any, api: Any, shown: Any
+    events: Events, jp_serverapp: Any, found: Any, api: Any, shown: Any
 ) -> None:
     await found()
     await api("policy", method="PUT", body={"policy": "fifo"})

@@ -14,6 +14,7 @@ from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Demand, Grant, Request
 
 from ....polling import next_of, until
+from ..conftest import Events
 
 pytestmark = pytest.mark.system
 
@@ -67,16 +68,12 @@ def hangs(message: Message) -> bool:
 
 
 @pytest.fixture
-def rules(tmp_path: Path, extension_config: dict[str, Any]) -> Callable[[str], None]:
+def rules(tmp_path: Path, extension_config: dict[str, Any]) -> Callable[[str], int]:
     """Write rules: `rules("...")` is the admin's file from now on."""
     file = tmp_path / "rules.toml"
     file.touch()
     extension_config.update(rulebook=str(file), lease_seconds=0.2)
-
-    def rules(text: str) -> None:
-        file.write_text(text)
-
-    return rules
+    return file.write_text
 
 
 @pytest.fixture
@@ -101,74 +98,61 @@ def kernel(
     jp_asyncio_loop.run_until_complete(kernels.shutdown_all(now=True))
 
 
-@pytest.fixture
-def interventions(jp_serverapp: Any, extension: Any) -> list[dict[str, Any]]:
-    heard: list[dict[str, Any]] = []
-
-    async def listen(logger: Any, schema_id: str, data: dict[str, Any]) -> None:
-        heard.append(data)
-
-    jp_serverapp.event_logger.add_listener(schema_id=INTERVENTION, listener=listen)
-    return heard
+async def waiter(join: Any) -> Client:
+    """Return another session, which wants the device."""
+    client: Client = await join("waiter", demand=Demand(1000, 1000, measured=True))
+    client.send(Request(1))
+    return client
 
 
-@pytest.fixture
-def waiter(join: Any) -> Callable[[], Awaitable[Client]]:
-    """Start `await waiter()`: another session that wants the device."""
-
-    async def waiter() -> Client:
-        client: Client = await join("waiter", demand=Demand(1000, 1000, measured=True))
-        client.send(Request(1))
-        return client
-
-    return waiter
+def done(events: Events) -> list[tuple[str, str]]:
+    """Return what the server has done, and to which kernel."""
+    interventions = (data for schema, data in events if schema == INTERVENTION)
+    return [(data["action"], data["kernel"]) for data in interventions]
 
 
-async def are_done(interventions: list[dict[str, Any]], *kinds: str) -> None:
+async def are_done(events: Events, *kinds: str) -> None:
     """Wait until the server has done these to kernels, and no others."""
-    await asyncio.to_thread(until, lambda: [data["action"] for data in interventions] == [*kinds])
+    await asyncio.to_thread(until, lambda: [action for action, _ in done(events)] == [*kinds])
 
 
 async def test_a_cell_that_hangs_is_interrupted_and_told_why(
-    rules: Any, kernel: Any, waiter: Any, interventions: list[dict[str, Any]]
+    rules: Any, kernel: Any, join: Any, events: Events
 ) -> None:
     rules("[overdue]\ninterrupt_after = 1")
     one = await kernel()
     begun = await one.run(HANG.format(gives_up=True), hangs)
-    other = await waiter()
+    other = await waiter(join)
     heard = await one.go_on(begun[0]["parent_header"]["msg_id"], is_over)
     kinds = [message["content"].get("ename") for message in heard]
     assert "KeyboardInterrupt" in kinds
-    said = [message["content"]["data"]["text/plain"] for message in heard if shows(message)]
+    shown = [message["content"] for message in heard if message["msg_type"] == "display_data"]
+    said = [content["data"]["text/plain"] for content in shown]
     assert any(text.endswith("So its cell is interrupted.") for text in said), said
     assert sum("has come to no iteration boundary" in text for text in said) == 1, said
     await asyncio.to_thread(next_of, other, Grant)
-    assert [(data["action"], data["kernel"]) for data in interventions] == [("interrupt", one.name)]
+    assert done(events) == [("interrupt", one.name)]
     printed = await one.run("print('hangs no more')", is_over)
     assert any(hangs(message) for message in printed)
 
 
-def shows(message: Message) -> bool:
-    return bool(message["msg_type"] == "display_data")
-
-
 async def test_a_kernel_that_no_interrupt_ends_is_ended_only_if_the_rules_say_so(
-    rules: Any, kernel: Any, waiter: Any, interventions: list[dict[str, Any]], jp_serverapp: Any
+    rules: Any, kernel: Any, join: Any, events: Events, jp_serverapp: Any
 ) -> None:
     rules("[overdue]\ninterrupt_after = 1")
     one = await kernel()
     await one.run(HANG.format(gives_up=False), hangs)
-    other = await waiter()
-    await are_done(interventions, "interrupt")
+    other = await waiter(join)
+    await are_done(events, "interrupt")
     assert one.name in jp_serverapp.kernel_manager
     rules("[overdue]\ninterrupt_after = 1\nend_after = 2")
     await asyncio.to_thread(next_of, other, Grant)
-    await are_done(interventions, "interrupt", "end")
+    await are_done(events, "interrupt", "end")
     assert one.name not in jp_serverapp.kernel_manager
 
 
 async def test_an_idle_kernel_is_culled_and_others_are_not(
-    rules: Any, kernel: Any, interventions: list[dict[str, Any]], jp_serverapp: Any, join: Any
+    rules: Any, kernel: Any, events: Events, jp_serverapp: Any, join: Any
 ) -> None:
     """An example is one that computes without a turn, or a session that is no kernel of this
     server."""
@@ -176,7 +160,7 @@ async def test_an_idle_kernel_is_culled_and_others_are_not(
     await busy.run("import time\nprint('hangs', flush=True)\ntime.sleep(600)", hangs)
     await join("elsewhere", busy=False)
     rules("[idle]\ncull_after = 1")
-    await are_done(interventions, "cull")
-    assert [(data["action"], data["kernel"]) for data in interventions] == [("cull", idle.name)]
+    await are_done(events, "cull")
+    assert done(events) == [("cull", idle.name)]
     kernels = jp_serverapp.kernel_manager
     assert (idle.name in kernels, busy.name in kernels) == (False, True)

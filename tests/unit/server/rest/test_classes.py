@@ -10,6 +10,8 @@ from jupyter_gpushare_server.events.audit import CHANGE
 
 from jupyter_gpushare.wire.messages import Request
 
+from ..conftest import Events
+
 
 @pytest.fixture(autouse=True)
 def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,9 +36,7 @@ async def test_a_class_is_begun_seen_and_ended(api: Any, join: Any, shown: Any) 
     await shown(lambda state: state.devices[0].sessions[0].state == "running")
 
 
-async def test_a_class_is_audited(
-    api: Any, found: Any, jp_serverapp: Any, events: list[tuple[str, dict[str, Any]]]
-) -> None:
+async def test_a_class_is_audited(api: Any, found: Any, jp_serverapp: Any, events: Events) -> None:
     await found()
     await api("classes", method="PUT", body={"group": "course", "on": True, "seconds": 60})
     await jp_serverapp.event_logger.gather_listeners()

@@ -13,21 +13,11 @@ from jupyter_gpushare.wire.messages import Demand, Request
 from ....refusals import is_one_plain_sentence
 
 
-@pytest.fixture
-def used(join: Any, shown: Any) -> Any:
-    """Wait: after `await used()` alice's notebook has had the device for a while."""
-
-    async def used() -> None:
-        alice = await join("alice", demand=Demand(1000, 500, True))
-        alice.send(Request(1))
-        await shown(lambda state: state.devices[0].sessions[0].device_seconds > 0.2)
-
-    return used
-
-
 @pytest.mark.system
-async def test_the_usage_of_a_notebook_is_reported(api: Any, used: Any) -> None:
-    await used()
+async def test_the_usage_of_a_notebook_is_reported(api: Any, join: Any, shown: Any) -> None:
+    alice = await join("alice", demand=Demand(1000, 500, True))
+    alice.send(Request(1))
+    await shown(lambda state: state.devices[0].sessions[0].device_seconds > 0.2)
     user = pwd.getpwuid(os.getuid()).pw_name
     _, by_user = await api("report")
     assert [row["name"] for row in by_user["rows"]] == [user]

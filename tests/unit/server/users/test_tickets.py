@@ -105,7 +105,7 @@ async def test_while_the_broker_is_away_there_are_no_tickets_and_then_there_are(
 
 
 async def test_no_token_goes_to_the_port_of_a_server_that_has_gone(
-    extension: Any, http_server: Any, jp_http_port: int, hub_broker: Any, kernel: Enter
+    extension: Any, http_server: Any, jp_http_port: int, kernel: Enter
 ) -> None:
     """A stranger listens there, and the kernel outlives its server."""
     with await asyncio.to_thread(kernel):
@@ -123,7 +123,7 @@ async def test_no_token_goes_to_the_port_of_a_server_that_has_gone(
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
 async def test_a_stranger_in_the_place_of_the_server_is_told_nothing(
-    kernel: Enter, hub_broker: Any, socket_directory: Path, monkeypatch: pytest.MonkeyPatch
+    kernel: Enter, socket_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stranger has made a socket where the server's is expected; then it is ours, and
     is told."""
@@ -153,7 +153,7 @@ def listen_as(uid: int, listener: socket.socket) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
 async def test_a_stranger_cannot_ask_for_tickets_even_with_the_secret(
-    kernel: Enter, hub_broker: Any
+    kernel: Enter,
 ) -> None:
     path = Path(os.environ["JUPYTER_GPUSHARE_TICKET_SOCKET"])
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
@@ -211,7 +211,7 @@ async def test_a_server_that_a_user_starts_in_a_terminal_of_the_hub_is_not_the_h
 
 @pytest.mark.system
 async def test_while_its_server_is_away_a_notebook_computes_and_then_comes_back(
-    kernel: Enter, extension: Any, hub_broker: Any, shown: Any, monkeypatch: pytest.MonkeyPatch
+    kernel: Enter, extension: Any, hub_broker: Any, shown: Any
 ) -> None:
     with await asyncio.to_thread(kernel):
         pass  # so that the server has issued a ticket before
