@@ -651,9 +651,6 @@ class CoLaneUsage:
     @property
     def is_lost(self) -> bool:
         """The ledger is inconsistent, so the lane is not used any more."""
-    @property
-    def wait_seconds(self) -> float:
-        """Seconds that allocations have waited for the other process, so far."""
 
 class HostLaneMemory:
     """The memory of a lane on the host, as the broker keeps it. Raises RuntimeError if the system
