@@ -52,7 +52,7 @@ def alone() -> Figures:
 
     torch.set_num_threads(1)
     alone, measure = part("turns.alone"), part("measure")
-    alone.SECONDS, alone.PAIRS = 3.0, 6
+    alone.SECONDS, alone.TRAININGS, alone.PAIRS = 3.0, 1, 6
     with measure.broker() as (settings, _):
         yield "boundary_us", alone.boundary(settings)
         yield "iteration_ratio", alone.compare(settings, alone.WIDTHS[10])[1]

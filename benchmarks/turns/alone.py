@@ -1,9 +1,10 @@
 """The cost of sharing for a notebook that is alone: iteration time with sharing over without.
 
 Blocks of iterations with sharing on and off alternate in one process, so that a change of the
-machine's pace falls on both; the ratio is the median over the blocks. One thread is used, since
-other processes of the machine would otherwise determine the result. `boundary_us` is the session's
-part alone; the increase of an iteration with all hooks and the measuring of memory is `added`.
+machine's pace falls on both; the ratio is the median over the blocks of several trainings, since
+the places of a model in memory change its ratio by some percent. One thread is used, since other
+processes of the machine would otherwise determine the result. `boundary_us` is the session's part
+alone; the increase of an iteration with all hooks and the measuring of memory is `added`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from jupyter_gpushare.client.notebook.sharing import cell_ended, session
 from jupyter_gpushare.settings import Settings
 
 WIDTHS = {1: 128, 10: 512, 100: 1536}  # approximate milliseconds of an iteration: layer width
-SECONDS = 12.0  # for each of them
-PAIRS = 20
+SECONDS = 18.0  # for each of them
+TRAININGS = 6
+PAIRS = 4  # of blocks, for each training
 LOOPS = 20_000
 
 
@@ -61,15 +63,23 @@ def shared_block(settings: Settings, iterate: Callable[[], None], iterations: in
 
 def compare(settings: Settings, width: int) -> tuple[float, float]:
     """Return seconds of an iteration without sharing, and the ratio with sharing to it."""
-    iterate = training(width)
+    off: list[float] = []
+    ratios: list[float] = []
+    for _ in range(TRAININGS):
+        for all, new in zip((off, ratios), pairs(settings, training(width)), strict=True):
+            all += new
+    return statistics.median(off), statistics.median(ratios)
+
+
+def pairs(settings: Settings, iterate: Callable[[], None]) -> tuple[list[float], list[float]]:
+    """Return seconds of iterations without sharing, and the ratios with sharing to them."""
     pace = block(iterate, 20)
-    iterations = max(5, int(SECONDS / (2 * PAIRS) / pace))
-    off, ratios = in_turn(
+    iterations = max(5, int(SECONDS / (2 * PAIRS * TRAININGS) / pace))
+    return in_turn(
         lambda: shared_block(settings, iterate, iterations),
         lambda: block(iterate, iterations),
         PAIRS,
     )
-    return statistics.median(off), statistics.median(ratios)
 
 
 def boundary(settings: Settings) -> float:
