@@ -35,12 +35,12 @@ from measure import broker, machine, percentile
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.simulator import plots
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.demand import Demand
 from jupyter_gpushare.wire.framing import encode
 from jupyter_gpushare.wire.launch import connect
 from jupyter_gpushare.wire.messages import (
     PROTOCOL,
     Close,
-    Demand,
     Finish,
     Grant,
     Hello,

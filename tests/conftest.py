@@ -34,8 +34,9 @@ from jupyter_gpushare.devices import nvml, visible
 from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.demand import Demand
 from jupyter_gpushare.wire.launch import try_connect
-from jupyter_gpushare.wire.messages import Demand, Grant, Open, Request, Shutdown
+from jupyter_gpushare.wire.messages import Grant, Open, Request, Shutdown
 from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
 from .makers import maker

@@ -37,10 +37,10 @@ from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
+from jupyter_gpushare.wire.demand import Demand
 from jupyter_gpushare.wire.messages import (
     PROTOCOL,
     Busy,
-    Demand,
     Error,
     Finish,
     Grant,

@@ -16,16 +16,8 @@ from measure import Figure, broker, publish
 
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import (
-    Demand,
-    Finish,
-    Grant,
-    Open,
-    Report,
-    Request,
-    Watch,
-    Yield,
-)
+from jupyter_gpushare.wire.demand import Demand
+from jupyter_gpushare.wire.messages import Finish, Grant, Open, Report, Request, Watch, Yield
 
 SESSIONS = 200
 ACTIVE = 20

@@ -38,7 +38,7 @@ from process import compute
 from jupyter_gpushare.client.session.memory import WholeProcess
 from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.wire.messages import Demand
+from jupyter_gpushare.wire.demand import Demand
 
 HOLD_SECONDS = 0.001
 BLOCKS = 30

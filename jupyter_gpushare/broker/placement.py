@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from .. import _core
 from ..devices import Device
 from ..errors import UnknownDevice
-from ..wire.messages import Demand, Open
+from ..wire.demand import Demand
+from ..wire.messages import Open
 from .grants.unmanaged import UnmanagedMemory
 from .peer import Peer
 from .sessions import Sessions

@@ -9,18 +9,8 @@ from itertools import pairwise
 from .. import _core
 from ..errors import InvalidValue, NotPermitted
 from ..refusals import nearest
-from ..wire.messages import (
-    KEY_LENGTH,
-    MAX_WEIGHT,
-    SEALED,
-    WEIGHTS,
-    Account,
-    Demand,
-    Open,
-    Report,
-    SqueezeOption,
-    sealed,
-)
+from ..wire.demand import Demand, SqueezeOption
+from ..wire.messages import KEY_LENGTH, MAX_WEIGHT, SEALED, WEIGHTS, Account, Open, Report, sealed
 
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 KEY = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}")

@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from .. import refusals
 from ..errors import UNREADABLE, InvalidValue
-from ..wire.messages import Curve
+from ..wire.demand import Curve
 from ..wire.snapshot import ACTIVE, HOLDING, DeviceView, SessionView, Snapshot
 
 INTERVAL_SECONDS = 0.05
@@ -35,14 +35,15 @@ class RecordedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """`time` is seconds since the record began; a field that has its default is left out.
 
     `device` tells its capacity and policy, once; `group` a group's weight, again when it changes.
-    `opened` is a session's first event, `closed` its last; a session that has several devices at
-    once opens on the first, and names all of them as its `gang`. It has `requested` when it waits
-    for the device or has it, `granted` when it has it, `finished` when it has it no more.
-    `reported` tells its iterations and seconds of the device since the last report, its present
-    demand, and whether it declares how many iterations are left; of a gang they are those of one
-    of its devices. If these iterations were squeezed, it tells to how many bytes, and by the
-    broker's word how much slower they were. `curve` is what an iteration has in its lane, if that
-    is known and is another one than before.
+    `opened` is a session's first event, `closed` its last; one that rests, or whose connection is
+    lost, has both again when it is back. A session that has several devices at once opens on the
+    first, and names all of them as its `gang`. It has `requested` when it waits for the device or
+    has it, `granted` when it has it, `finished` when it has it no more. `reported` tells its
+    iterations and seconds of the device since the last report, its present demand, and whether it
+    declares how many iterations are left; of a gang they are those of one of its devices. If these
+    iterations were squeezed, it tells to how many bytes, and by the broker's word how much slower
+    they were. `curve` is what an iteration has in its lane, if that is known and is another one
+    than before.
     """
 
     time: Seconds

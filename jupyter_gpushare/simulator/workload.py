@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from .._core import Cell, Demand, Job, SqueezeOption
 from ..errors import InvalidValue
-from ..wire.messages import Curve
+from ..wire.demand import Curve
 from .recorder import RecordedEvent
 
 GAP_SECONDS = 0.5  # turns of a session with shorter gaps than this are one cell
@@ -76,12 +76,10 @@ class _Session:
     squeezed: dict[int, float] = field(default_factory=dict)  # slowdown by bytes
     curve: Curve | None = None
 
-    @property
-    def devices(self) -> set[str]:
-        return {*self.opened.gang} or {self.opened.device}
-
     def take(self, event: RecordedEvent) -> None:
-        if event.event == "requested":
+        if event.event == "opened":  # again, after a rest or on another connection
+            self.closed = math.inf
+        elif event.event == "requested":
             if not self.cells or event.time - self.cells[-1].ended > GAP_SECONDS:
                 self.cells.append(_Turns(event.time))
         elif event.event == "finished" and self.cells:
@@ -127,9 +125,13 @@ class _Session:
             priority=self.opened.priority,
             declares=self.declares,
             stays=max(0.0, self.closed - ended),
-            devices=len(self.devices),
+            devices=len(_devices(self.opened)),
             curve=_curve(self.curve, self.ephemeral),
         )
+
+
+def _devices(opened: RecordedEvent) -> set[str]:
+    return {*opened.gang} or {opened.device}
 
 
 def _curve(curve: Curve | None, ephemeral: int) -> list[int]:
@@ -162,12 +164,13 @@ def from_record(events: Sequence[RecordedEvent]) -> Workload:
     sessions: dict[str, _Session] = {}
     for event in events:
         if event.event == "opened":
-            sessions[event.session] = _Session(event)
-        elif event.session in sessions:
+            sessions.setdefault(event.session, _Session(event))
+        if event.session in sessions:
             sessions[event.session].take(event)
     end = max((event.time for event in events), default=0.0)
     jobs = [job for session in sessions.values() if (job := session.job(end)) is not None]
-    used = {device for session in sessions.values() for device in session.devices}
+    opened = [event for event in events if event.event == "opened"]
+    used = {device for event in opened for device in _devices(event)}
     devices = [event for event in events if event.event == "device" and event.device in used]
     if not jobs or not devices:
         raise InvalidValue("no session has used a device in this record")

@@ -11,13 +11,13 @@ parser of our own and with an import ten times lighter than pydantic's.
 from __future__ import annotations
 
 import hashlib
-import math
 from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from ..reasons import GONE, Reason, sentence
+from .demand import Curve, Demand, Squeezing
 
 PROTOCOL = 1
 ALONE = -1  # the end of a lane that no other session uses at the same time
@@ -26,78 +26,10 @@ SEALED = "s-"  # an id that only its secret opens begins so
 MAX_NAME_LENGTH = 200  # of a session's name; a broker cuts longer ones
 MAX_WEIGHT = 1000.0
 WEIGHTS = f"a number above 0 and at most {MAX_WEIGHT:g}"
-MAX_PARTS, MAX_SECONDS, MAX_BYTES = 64, 1e9, 1 << 62  # of a curve; of what is squeezed
 
 
 class Message(msgspec.Struct, frozen=True, tag=True):
     """Base of all messages; the class name is the tag on the wire."""
-
-
-class SqueezeOption(msgspec.Struct, frozen=True):
-    """One way to run an iteration: with a peak of `bytes` ephemeral bytes it takes `slowdown` times
-    as long as unsqueezed."""
-
-    bytes: int
-    slowdown: float
-
-
-class Demand(msgspec.Struct, frozen=True):
-    """The memory that a session takes: bytes that live across iterations, and the peak inside one.
-
-    `measured` is False until an iteration has been seen; such a session runs alone on its device.
-    `options` say how far it can be squeezed: from the unsqueezed peak, which is `ephemeral_bytes`
-    at a slowdown of 1.0, down to the floor, at most 16; none, if it cannot be. They stay the same
-    while it is squeezed.
-    """
-
-    persistent_bytes: int = 0
-    ephemeral_bytes: int = 0
-    measured: bool = False
-    options: tuple[SqueezeOption, ...] = ()
-
-
-class Curve(msgspec.Struct, frozen=True):
-    """The bytes alive in the lane in a usual iteration of a session: for each of at most 64 equal
-    parts of its `seconds`, without waits, the most in percent of `peak_bytes`."""
-
-    seconds: float
-    peak_bytes: int
-    percent: tuple[int, ...]
-
-    def flaw(self) -> str:
-        """Return an empty string, or what of it cannot be."""
-        if not 1 <= len(self.percent) <= MAX_PARTS:
-            return f"a curve has 1 to {MAX_PARTS} parts, not {len(self.percent)}"
-        if not all(0 <= part <= 100 for part in self.percent):
-            return "a part of a curve is 0 to 100 percent of its peak"
-        if not (0 < self.seconds <= MAX_SECONDS and 0 < self.peak_bytes < MAX_BYTES):
-            return "the iteration of a curve takes some seconds and some bytes"
-        return ""
-
-
-class Squeezing(msgspec.Struct, frozen=True):
-    """How far a session is squeezed, which asked for `asked_bytes`; None: the broker chooses.
-
-    Its latest iterations took `reached_bytes` at most, in place of `whole_bytes`, and it cannot be
-    squeezed below `floor_bytes`. As it foretells, they take `slowdown` times as long as unsqueezed.
-    So far it has written `written_bytes` to its file. What is None is not known.
-    """
-
-    asked_bytes: int | None = None
-    reached_bytes: int | None = None
-    floor_bytes: int | None = None
-    whole_bytes: int | None = None
-    slowdown: float | None = None
-    written_bytes: int = 0
-
-    def flaw(self) -> str:
-        """Return an empty string, or what of it cannot be."""
-        sizes = (self.asked_bytes, self.reached_bytes, self.floor_bytes, self.whole_bytes)
-        if not all(0 <= (size or 0) < MAX_BYTES for size in (*sizes, self.written_bytes)):
-            return "what is squeezed is in bytes, from 0 upwards"
-        if self.slowdown is not None and not 1 <= self.slowdown < math.inf:
-            return "a slowdown is 1, which is none, or more"
-        return ""
 
 
 By: TypeAlias = Literal["user", "group", "notebook", "day", "hour"]
@@ -207,8 +139,8 @@ class Finish(Message, frozen=True):
 
 class Report(Message, frozen=True):
     """The events since the last report: `iterations` counts only those. Without a `curve` the last
-    one still holds. The `remaining_iterations` are of a loop that has `loop_iterations`. Without
-    `squeezing` the session is not squeezed."""
+    one still holds. The `remaining_iterations` are of a loop that has `loop_iterations`; without
+    them, no loop is known. Without `squeezing` the session is not squeezed."""
 
     iterations: int
     demand: Demand

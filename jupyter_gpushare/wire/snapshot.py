@@ -9,7 +9,8 @@ import msgspec
 from msgspec.structs import replace
 
 from ..reasons import GONE, Reason, sentence, with_cause
-from .messages import Curve, Message, Squeezing
+from .demand import Curve, Squeezing
+from .messages import Message
 
 State: TypeAlias = Literal[
     "idle", "waiting", "running", "overdue", "paused", "paged_out", "throttled"

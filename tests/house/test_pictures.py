@@ -19,8 +19,9 @@ from jupyter_gpushare.tables import MEMORY, STATES, as_html, as_text
 from jupyter_gpushare.tools import jobs_table, overview
 from jupyter_gpushare.tools.screen import Screen
 from jupyter_gpushare.wire import snapshot as s
+from jupyter_gpushare.wire.demand import Squeezing
 from jupyter_gpushare.wire.jobs import JobView
-from jupyter_gpushare.wire.messages import Squeezing, Wait
+from jupyter_gpushare.wire.messages import Wait
 
 from ..snapshots import GIB, IDLE, snapshot_of
 from ..violations import ROOT, expect_none, named

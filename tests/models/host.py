@@ -39,6 +39,7 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import client
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import LaneMemory
+from jupyter_gpushare.wire.demand import Demand
 from jupyter_gpushare.wire.framing import Frames, ToBroker, decode_from_client, encode
 from jupyter_gpushare.wire.handoff_slot import HandoffSlot
 
@@ -63,7 +64,7 @@ OF_OURS = (ProtocolError, UnknownSession)  # but for these, which no user can ca
 class Kept(WholeProcess):
     """Memory of a known size, part of which may outlive an iteration."""
 
-    def __init__(self, demand: m.Demand) -> None:
+    def __init__(self, demand: Demand) -> None:
         super().__init__()
         self._demand = demand
         self.alive = 0  # bytes in the lane after an iteration
@@ -71,9 +72,9 @@ class Kept(WholeProcess):
         self.is_out = False
         self.disk_is_full = False  # so nothing can be paged out
 
-    def demand(self) -> m.Demand:
+    def demand(self) -> Demand:
         persistent = self._demand.persistent_bytes + self.alive
-        return m.Demand(persistent, self._demand.ephemeral_bytes, self._demand.measured)
+        return Demand(persistent, self._demand.ephemeral_bytes, self._demand.measured)
 
     def survivors(self) -> int:
         return self.alive
@@ -109,7 +110,7 @@ class Notebook(Process):
 
     main: Thread  # does what its user does
 
-    def __init__(self, host: Host, name: str, user: str, demand: m.Demand, weight: float) -> None:
+    def __init__(self, host: Host, name: str, user: str, demand: Demand, weight: float) -> None:
         super().__init__()
         self._host, self.user, self.name = host, user, name
         self.session = Session(host.settings, name=name, device="host", weight=weight)
@@ -519,7 +520,7 @@ class Host:
 
     # --- starts and ends --------------------------------------------------------------------------
 
-    def open(self, name: str, user: str, demand: m.Demand, weight: float = 1.0) -> Notebook:
+    def open(self, name: str, user: str, demand: Demand, weight: float = 1.0) -> Notebook:
         notebook = Notebook(self, name, user, demand, weight)
         self.notebooks.append(notebook)
         notebook.opens()

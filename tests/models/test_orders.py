@@ -8,11 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from jupyter_gpushare.wire import messages as m
+from jupyter_gpushare.wire.demand import Demand
 
 from .host import CAPACITY, MIB, Host, Line, Notebook
 
-DEMAND = m.Demand(10 * MIB, 20 * MIB, measured=True)
-LARGE = m.Demand(30 * MIB, 20 * MIB, measured=True)  # not for three
+DEMAND = Demand(10 * MIB, 20 * MIB, measured=True)
+LARGE = Demand(30 * MIB, 20 * MIB, measured=True)  # not for three
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def host() -> Iterator[Host]:
     host.close()
 
 
-def opened(host: Host, *names: str, demand: m.Demand = DEMAND) -> list[Notebook]:
+def opened(host: Host, *names: str, demand: Demand = DEMAND) -> list[Notebook]:
     """All have had the lane, and so may get turns in it by direct handoff."""
     notebooks = [host.open(name, "user", demand) for name in names]
     for notebook in notebooks:
@@ -211,7 +212,7 @@ def test_the_refusal_of_a_report_is_no_answer_to_the_registration_after_it(host:
     before the broker has heard any of it."""
     (holder,) = opened(host, "holder")
     all_begin(host, holder)
-    notebook = host.open("large", "user", m.Demand(30 * MIB, 12 * MIB, measured=True))
+    notebook = host.open("large", "user", Demand(30 * MIB, 12 * MIB, measured=True))
     host.exchange()
     notebook.begins()
     host.exchange()
@@ -280,7 +281,7 @@ def test_a_message_to_a_session_from_before_its_release_is_of_no_effect(
 ) -> None:
     """Its answer would be refused, since the broker knows no such session; and that refusal would
     end its next cell."""
-    notebook = host.open("notebook", "user", m.Demand(persistent * MIB, 20 * MIB, measured=True))
+    notebook = host.open("notebook", "user", Demand(persistent * MIB, 20 * MIB, measured=True))
     host.exchange()
     notebook.begins()
     host.exchange()

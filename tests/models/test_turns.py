@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from jupyter_gpushare import _core
 from jupyter_gpushare.wire import messages as m
+from jupyter_gpushare.wire.demand import Demand
 
 from .host import MIB, WAYS, Host, Line, Notebook
 
@@ -126,7 +127,7 @@ class Turns(RuleBasedStateMachine):
     )
     def opens(self, user: str, persistent: int, ephemeral: int, weight: float) -> None:
         self.opened += 1
-        demand = m.Demand(persistent * MIB, ephemeral * MIB, measured=True)
+        demand = Demand(persistent * MIB, ephemeral * MIB, measured=True)
         self.host.open(f"{user}{self.opened}", user, demand, weight)
 
     @precondition(lambda self: self.able("is_free"))

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from ... import _core
 from ...errors import OverQuota
 from ...reasons import sentence
-from ...wire.messages import Demand
+from ...wire.demand import Demand
 from ...wire.snapshot import WAITING
 from ..sessions import SessionRecord, Sessions
 from .rulebook import Limit, Rulebook

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from ... import _core
 from ...errors import InvalidValue
-from ...wire.messages import ClassMode, Demand
+from ...wire.demand import Demand
+from ...wire.messages import ClassMode
 from ...wire.snapshot import ACTIVE, ClassView, GroupView, ReservationView
 from ..access.permissions import Permission, Person, Resource
 from ..peer import Peer
@@ -73,9 +74,9 @@ class RuleEngine:
         """Whether there are rules; without them there are no directives."""
         return self.rules != NO_RULES
 
-    def follow_file(self) -> bool:
+    def follow_file(self, now: float) -> bool:
         """Read the file again if it has changed. Returns whether there is something new in it."""
-        is_new = self._file.follow()
+        is_new = self._file.follow(now)
         if is_new:
             log.warning("%s", self.error or "the rules were read again")
         return is_new

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ... import _core
 from ...reasons import Reason, to_wire, without_cause
-from ...wire.messages import MAX_NAME_LENGTH, Demand, Open
+from ...wire.demand import Demand
+from ...wire.messages import MAX_NAME_LENGTH, Open
 from ...wire.snapshot import (
     DeviceView,
     LaneView,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ...devices.cuda_context import context_bytes
 from ...devices.visible import has_begun
-from ...wire.messages import Curve, Demand, Squeezing
+from ...wire.demand import Curve, Demand, Squeezing
 
 if TYPE_CHECKING:
     import psutil

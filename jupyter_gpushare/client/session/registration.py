@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ...wire.messages import Demand, Open, Opened
+from ...wire.demand import Demand
+from ...wire.messages import Open, Opened
 from ..options import Wanted
 from .placement import Placement
 from .residency import Residency

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ...wire.messages import Curve, Demand, Report, Wait
+from ...wire.demand import Curve, Demand
+from ...wire.messages import Report, Wait
 from .. import progress
 from ..process_groups import Membership
 from ..progress import Progress

@@ -12,7 +12,7 @@ from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import LaneMemory
-from jupyter_gpushare.wire.messages import Demand
+from jupyter_gpushare.wire.demand import Demand
 
 # Runs in the notebook: at each boundary it waits until the neighbour wants the turn, so that there
 # is a context switch at every one, and notes how many bytes of the lane the iteration had.

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.wire import messages as m
+from jupyter_gpushare.wire.demand import Demand
 from jupyter_gpushare.wire.framing import MAX_SNAPSHOT_BYTES, Frames, ToBroker, decode_from_broker
 from jupyter_gpushare.wire.snapshot import Snapshot, in_words
 
@@ -82,7 +83,7 @@ class LaneUser(Speaker):
         super().__init__(service, user)
         self.is_there = True
         self.descriptor = -1
-        demand = m.Demand(0, ephemeral, measured=True)
+        demand = Demand(0, ephemeral, measured=True)
         self._mine = {"name": name, "demand": demand, "handoff_slot": name, "key": KEY, **fields}
         self.opens()
 

@@ -56,7 +56,7 @@ def test_where_the_driver_does_not_tell_the_setting_does(
 PROCESS = """
 import ctypes, os
 from jupyter_gpushare.client.session.memory import ProcessOnGpu
-from jupyter_gpushare.wire.messages import Demand
+from jupyter_gpushare.wire.demand import Demand
 memory = ProcessOnGpu("GPU-a")
 assert memory.demand() == Demand(0, 0, measured=False)
 ctypes.CDLL("libcuda.so.1")

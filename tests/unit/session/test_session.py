@@ -23,6 +23,7 @@ from jupyter_gpushare.errors import Cancelled, DoesNotFit
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.demand import Demand
 from jupyter_gpushare.wire.handoff_slot import write_handoff_token
 
 from ...conftest import Opened, Sessions
@@ -153,7 +154,7 @@ def test_the_end_of_a_cell_reports_what_a_context_switch_left_unreported(
     rare = msgspec.structs.replace(settings, quantum_seconds=1e-6, report_seconds=60.0)
     session = opened("ours", rare)
     with Client.connect(rare) as other:
-        other.ask(m.Open(id="other", name="other", demand=m.Demand(1, 1, measured=True)))
+        other.ask(m.Open(id="other", name="other", demand=Demand(1, 1, measured=True)))
         session.enter()
         session.boundary()
         other.send(m.Request(1))
@@ -169,7 +170,7 @@ def test_a_script_that_does_something_else_hears_how_its_room_changes(
     session = opened("computes")
     before = session.room
     with Client.connect(settings) as other:
-        other.ask(m.Open(id="other", name="other", demand=m.Demand(1 << 28, 1, measured=True)))
+        other.ask(m.Open(id="other", name="other", demand=Demand(1 << 28, 1, measured=True)))
         until(lambda: session.room < before)
     until(lambda: session.room == before)
 
@@ -285,6 +286,8 @@ def test_iterations_tells_the_number_that_is_left(settings: Settings, sessions: 
                 told = sessions()["script"]
                 left = length - number
                 assert (told.remaining_iterations, told.loop_iterations) == (left, length)
+            told = sessions()["script"]
+            assert (told.remaining_iterations, told.loop_iterations) == (None, None)
 
 
 def test_turn_holds_the_turn_for_its_block(settings: Settings, sessions: Sessions) -> None:

@@ -20,6 +20,7 @@ from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.demand import Demand
 from jupyter_gpushare.wire.launch import try_connect
 
 from ...conftest import Opened
@@ -29,7 +30,7 @@ from jupyter_gpushare.wire import messages
 messages.PROTOCOL += 1
 """
 BROKER = "from jupyter_gpushare.broker.__main__ import main; main()"
-DEMAND = m.Demand(1000, 1000, measured=True)
+DEMAND = Demand(1000, 1000, measured=True)
 
 
 class Brokers:

@@ -14,7 +14,7 @@ from jupyter_gpushare.client import progress as remaining
 from jupyter_gpushare.client.process_groups import Membership
 from jupyter_gpushare.client.session.memory import WholeProcess
 from jupyter_gpushare.client.session.usage import CURVE_SECONDS, Usage
-from jupyter_gpushare.wire.messages import Curve, Squeezing
+from jupyter_gpushare.wire.demand import Curve, Squeezing
 
 RISES_AND_FALLS = Curve(0.1, 1 << 20, (20, 60, 100, 60, 20))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jupyter_gpushare.client.torch.demand.estimator import LEARNINGS, Estimator, Iteration
-from jupyter_gpushare.wire.messages import Demand
+from jupyter_gpushare.wire.demand import Demand
 
 CAPACITY = 1000
 SMALL = Iteration(live=100, peak=150, between=100, footprint=0)

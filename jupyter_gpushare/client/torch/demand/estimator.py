@@ -6,7 +6,7 @@ import math
 from collections import deque
 from typing import NamedTuple
 
-from ....wire.messages import Demand
+from ....wire.demand import Demand
 
 WINDOW = 64  # recent iterations that a demand takes into account
 LARGEST_MARGIN = 5  # the margin for varying shapes is at most 1/5 of the ephemeral bytes

@@ -28,7 +28,7 @@ from .seed import Seed
 
 if TYPE_CHECKING:
     from ....wire.client import LaneMemory
-    from ....wire.messages import Curve
+    from ....wire.demand import Curve
 
 LEAST_SEED = 20 << 20  # bytes; for a smaller request PyTorch makes a segment of that size
 TIDY = 8  # times to empty the cache after an iteration outside; live blocks pin segments

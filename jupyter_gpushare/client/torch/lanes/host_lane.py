@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from .... import _core
-from ....wire.messages import ALONE, Curve
+from ....wire.demand import Curve
+from ....wire.messages import ALONE
 from .pager import lies_in_memory
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ....wire.client import LaneMemory
-    from ....wire.messages import Curve
+    from ....wire.demand import Curve
 
 
 class Lane(Protocol):

@@ -6,7 +6,7 @@ from collections import deque
 from typing import NamedTuple
 
 from ....format import size
-from ....wire.messages import SqueezeOption
+from ....wire.demand import SqueezeOption
 from ..demand.estimator import WINDOW
 from .prediction import TapeStep, options_of
 

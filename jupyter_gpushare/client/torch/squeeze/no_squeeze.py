@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ....wire.messages import SqueezeOption
+from ....wire.demand import SqueezeOption
 
 if TYPE_CHECKING:
     import torch

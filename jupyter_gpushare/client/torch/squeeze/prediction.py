@@ -6,7 +6,7 @@ from bisect import insort
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ....wire.messages import SqueezeOption
+from ....wire.demand import SqueezeOption
 
 POINTS = 8  # budgets that are foretold, beside the peak itself
 HOLES = 1.05  # a lane's size over the bytes that are alive in it

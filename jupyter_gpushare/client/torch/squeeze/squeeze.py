@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ....format import size
-from ....wire.messages import SqueezeOption, Squeezing
+from ....wire.demand import SqueezeOption, Squeezing
 from ..backwards import Backwards
 from ..lanes.pager import lies_in_memory
 from ..storages import exports

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from jupyter_gpushare.wire import messages as m
+from jupyter_gpushare.wire.demand import Demand
 from jupyter_gpushare.wire.framing import ToBroker
 from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
@@ -19,7 +20,7 @@ OPEN = m.Open(
     id=NAME,
     name=SECRET,
     device="host",
-    demand=m.Demand(64 * MB, 128 * MB, measured=True),
+    demand=Demand(64 * MB, 128 * MB, measured=True),
     handoff_slot="neighbour-box",
     key=KEY,
 )

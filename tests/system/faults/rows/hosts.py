@@ -23,6 +23,7 @@ from jupyter_gpushare.errors import ConnectionLost, GpuShareError
 from jupyter_gpushare.wire import framing
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.demand import Curve, Demand
 from jupyter_gpushare.wire.handoff_slot import write_handoff_token
 
 from ..matrix import OF_A_BROKER, row
@@ -175,11 +176,11 @@ def odd_protocols(scene: Scene) -> None:
 
 
 IMPOSSIBLE = [
-    m.Report(-1, m.Demand()),
-    m.Report(1 << 62, m.Demand(1 << 62, 1 << 62, measured=True)),
-    m.Report(1, m.Demand(-1, -1, measured=True)),
-    m.Report(1, m.Demand(), curve=m.Curve(-1.0, 0, (101, -1))),
-    m.Keep(m.Demand(1 << 62, 1 << 62, measured=True)),
+    m.Report(-1, Demand()),
+    m.Report(1 << 62, Demand(1 << 62, 1 << 62, measured=True)),
+    m.Report(1, Demand(-1, -1, measured=True)),
+    m.Report(1, Demand(), curve=Curve(-1.0, 0, (101, -1))),
+    m.Keep(Demand(1 << 62, 1 << 62, measured=True)),
     m.PagedOut(-1),
     m.PagedOut(1 << 62),
     m.Rests(-1),

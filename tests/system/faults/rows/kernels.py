@@ -13,6 +13,7 @@ from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.wire import framing
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.demand import Demand
 
 from ....polling import comes
 from ..matrix import LEASE_SECONDS, OF_A_HANG, row, rows
@@ -104,7 +105,7 @@ with gpushare.session(name="victim", device="host") as session:
 """
 
 
-SMALL = m.Demand(1000, 1000, measured=True)
+SMALL = Demand(1000, 1000, measured=True)
 
 
 def holder(scene: Scene, program: str = HOLDER) -> Party:

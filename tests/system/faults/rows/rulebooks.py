@@ -14,6 +14,7 @@ from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.demand import Demand
 
 from ....polling import comes
 from ..matrix import row, rows
@@ -116,9 +117,9 @@ def changes(scene: Scene, rules: Path) -> None:
 # The demand with which a client opens its session, and the one that it wants then: one of them is
 # too much.
 HOGS = [
-    (SMALL, m.Demand(2 * GIB, 1000, measured=True)),
-    (SMALL, m.Demand(1 << 62, 1 << 62, measured=True)),
-    (m.Demand(2 * GIB, 1000, measured=True), SMALL),
+    (SMALL, Demand(2 * GIB, 1000, measured=True)),
+    (SMALL, Demand(1 << 62, 1 << 62, measured=True)),
+    (Demand(2 * GIB, 1000, measured=True), SMALL),
 ]
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import Demand, Open
+from jupyter_gpushare.wire.demand import Demand
+from jupyter_gpushare.wire.messages import Open
 
 from ..matrix import OF_A_BROKER, row
 from ..scene import Scene
@@ -22,7 +23,8 @@ import psutil, resource, select, time
 from jupyter_gpushare import settings
 from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import Demand, Finish, Grant, Open, Request
+from jupyter_gpushare.wire.demand import Demand
+from jupyter_gpushare.wire.messages import Finish, Grant, Open, Request
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -21,7 +21,7 @@ from jupyter_gpushare.client.session.memory import WholeProcess
 from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.client.torch.lanes.cuda_chunks import CudaLane
 from jupyter_gpushare.wire.client import LaneMemory
-from jupyter_gpushare.wire.messages import Demand
+from jupyter_gpushare.wire.demand import Demand
 
 
 class Training(WholeProcess):

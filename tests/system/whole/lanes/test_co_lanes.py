@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from jupyter_gpushare.settings import Settings, as_environment
-from jupyter_gpushare.wire.messages import Curve
+from jupyter_gpushare.wire.demand import Curve
 
 from ....co_lanes import CHUNK, EPHEMERAL, Watch, begun
 from ....conftest import Look

@@ -21,6 +21,7 @@ from jupyter_gpushare_kernel.cells import AWAY
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.demand import Demand
 
 from ....conftest import Sessions
 from ....polling import next_of
@@ -203,7 +204,7 @@ def test_an_interrupt_of_a_cell_that_waits_for_room_tells_what_follows(
 def asks_for_turn(settings: Settings, name: str, size: int, priority: int) -> Iterator[Client]:
     """A session of MiB that gives nothing back by itself."""
     with Client.connect(settings, name) as client:
-        demand = m.Demand(size << 20, 1 << 20, measured=True)
+        demand = Demand(size << 20, 1 << 20, measured=True)
         client.ask(m.Open(name, name, "host", demand=demand, priority=priority))
         client.send(m.Request(1))
         yield client

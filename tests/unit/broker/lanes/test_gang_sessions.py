@@ -18,6 +18,7 @@ from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire import messages as m
+from jupyter_gpushare.wire.demand import Demand
 from jupyter_gpushare.wire.framing import ToBroker
 from jupyter_gpushare.wire.snapshot import SessionView
 
@@ -106,7 +107,7 @@ class Notebook(Listener):
     def __init__(self, host: Host, name: str, devices: int, among: list[str]) -> None:
         self.host, self.name, self.devices, self.on = host, name, devices, among
         self.turn, self.wants, self.has = 0, False, False
-        self.demand = m.Demand(GB, GB, measured=True)
+        self.demand = Demand(GB, GB, measured=True)
         self.register()
 
     def register(self) -> None:
@@ -147,7 +148,7 @@ class Notebook(Listener):
 
     def report(self, persistent: int) -> None:
         """A demand of this number of GB."""
-        self.demand = m.Demand(persistent * GB, GB, measured=True)
+        self.demand = Demand(persistent * GB, GB, measured=True)
         self.says(m.Report(1, self.demand))
 
 
@@ -288,7 +289,7 @@ def test_a_holder_that_hangs_on_one_device_keeps_a_gang_from_it_and_no_other_dev
 
 def test_a_gang_without_room_on_one_device_keeps_no_other_device_idle(host: Host) -> None:
     large = host.open("large", among=["cuda:1"])
-    large.says(m.Report(1, m.Demand(15 * GB, 0, measured=True)))
+    large.says(m.Report(1, Demand(15 * GB, 0, measured=True)))
     gang = host.open("gang", 2, ALL[:2])
     third = host.open("third", among=["cuda:0"])
     gang.request()
@@ -303,7 +304,7 @@ def test_a_gang_without_room_on_one_device_keeps_no_other_device_idle(host: Host
 
 def test_the_idle_are_paged_out_for_a_gang(host: Host) -> None:
     idle = host.open("idle", among=["cuda:1"])
-    idle.says(m.Report(1, m.Demand(15 * GB, 0, measured=True)))
+    idle.says(m.Report(1, Demand(15 * GB, 0, measured=True)))
     idle.says(m.Busy(False))
     host.open("gang", 2, ALL[:2]).request()
     assert host.holders() == set()
@@ -314,9 +315,9 @@ def test_the_idle_are_paged_out_for_a_gang(host: Host) -> None:
 
 
 def test_backfill_past_a_gang_that_waits_for_memory_is_bounded(host: Host) -> None:
-    host.open("large", among=["cuda:1"]).says(m.Report(1, m.Demand(9 * GB, 0, measured=True)))
+    host.open("large", among=["cuda:1"]).says(m.Report(1, Demand(9 * GB, 0, measured=True)))
     gang = host.open("gang", 2, ALL[:2])
-    gang.says(m.Report(1, m.Demand(9 * GB, 0, measured=True)))
+    gang.says(m.Report(1, Demand(9 * GB, 0, measured=True)))
     gang.request()
     host.pass_time(AGING + 1.0)
     newcomer = host.open("newcomer", among=["cuda:1"]).request()

@@ -22,6 +22,7 @@ from jupyter_gpushare.errors import ConnectionLost, NotPermitted
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.demand import Demand
 from jupyter_gpushare.wire.handoff_slot import write_handoff_token
 
 from ....makers import maker
@@ -210,7 +211,7 @@ def test_messages_about_a_turn_that_is_over_empty_no_session_s_piece(
     theirs.says(m.Request(1))
     give_back(ours)
     fill(theirs.descriptor, MIB)
-    ours.says(m.Report(1, m.Demand(0, SIZE, measured=True)))  # holders learn that their lane grows
+    ours.says(m.Report(1, Demand(0, SIZE, measured=True)))  # holders learn that their lane grows
     assert theirs.last(m.Grant).bytes == SIZE
     assert has_only(theirs.descriptor, b"\xff", MIB)
 
@@ -223,7 +224,7 @@ class Member:
 
     def __init__(self, settings: Settings, name: str, **fields: Any) -> None:
         self.client = Client.connect(settings, "tests")
-        demand = m.Demand(0, SIZE, measured=True)
+        demand = Demand(0, SIZE, measured=True)
         self.client.ask(m.Open(id=name, name=name, device="host", demand=demand, **fields))
         self.turn = int(fields.get("turn", 0))
 

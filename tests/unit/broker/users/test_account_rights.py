@@ -10,6 +10,7 @@ import pytest
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.wire import messages as m
+from jupyter_gpushare.wire.demand import Demand
 
 from ..listener import Speaker
 
@@ -41,7 +42,7 @@ DEVICES = [Device("host", 1 << 36, "")]
 @pytest.fixture(autouse=True)
 def used(service: Service) -> None:
     """Every user has used a second of the device, and is released."""
-    demand = m.Demand(1000, 1000, measured=True)
+    demand = Demand(1000, 1000, measured=True)
     for second, name in enumerate(PEOPLE):
         client = Speaker(service, name)
         client.says(m.Open(id=name, name=f"{name}s-work.ipynb", demand=demand), float(second))

@@ -30,6 +30,7 @@ from jupyter_gpushare.settings import Settings, accounts_path, load
 from jupyter_gpushare.wire import framing
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.demand import Demand
 from jupyter_gpushare.wire.framing import ToBroker
 from jupyter_gpushare.wire.handoff_slot import HandoffSlot
 from jupyter_gpushare.wire.launch import connect
@@ -56,7 +57,7 @@ class Visitor(Speaker):
         return super().says(message, now)
 
     def opens(self, name: str, **more: Any) -> Visitor:
-        demand = m.Demand(1000, 1000, measured=True)
+        demand = Demand(1000, 1000, measured=True)
         return self.says(m.Open(name, f"{name}.ipynb", demand=demand, **more))
 
     @property
@@ -107,7 +108,7 @@ def test_a_session_that_claims_a_turn_which_was_not_granted_has_none(
 ) -> None:
     """It is asked to yield, as a process that computes by mistake has to."""
     with Client.connect(settings) as holder, Client.connect(settings) as attacker:
-        holder.ask(m.Open("holder", "h", "host", demand=m.Demand(1000, 1000, measured=True)))
+        holder.ask(m.Open("holder", "h", "host", demand=Demand(1000, 1000, measured=True)))
         holder.send(m.Request(1))
         next_of(holder, m.Grant)
         claim = m.Open("attacker", "a", "host", turn=1, holding=True)
@@ -172,7 +173,7 @@ def test_after_a_crash_only_sessions_on_the_recovery_journal_pass_the_quotas(
     clients = [Client.connect(limited) for _ in range(12)]
     codes = []
     for number, client in enumerate(clients):
-        demand = m.Demand(15 << 20, 0, measured=True)
+        demand = Demand(15 << 20, 0, measured=True)
         name = "first" if number == 0 else f"n{number}"
         client.send(m.Open(name, "n", "host", turn=1, holding=True, demand=demand))
         answer = client.receive()
@@ -300,7 +301,7 @@ def test_the_last_session_that_leaves_leaves_no_lane_memory_and_no_use_uncounted
 ) -> None:
     lasting = msgspec.structs.replace(settings, idle_exit_seconds=0)
     with Client.connect(lasting) as client:
-        client.ask(m.Open("a", "a", "host", demand=m.Demand(1000, 1 << 20, measured=True)))
+        client.ask(m.Open("a", "a", "host", demand=Demand(1000, 1 << 20, measured=True)))
         client.send(m.Request(1))
         next_of(client, m.Grant)
         broker = client.welcome.pid

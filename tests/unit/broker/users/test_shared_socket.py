@@ -19,8 +19,9 @@ from jupyter_gpushare.broker.access.identity import of_process
 from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.demand import Demand
 from jupyter_gpushare.wire.launch import connect, try_connect
-from jupyter_gpushare.wire.messages import Demand, Open
+from jupyter_gpushare.wire.messages import Open
 
 from ..processes import as_user, needs_root, run_broker
 

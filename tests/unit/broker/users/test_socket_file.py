@@ -18,8 +18,9 @@ import pytest
 from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.demand import Demand
 from jupyter_gpushare.wire.launch import log_path, try_connect
-from jupyter_gpushare.wire.messages import Demand, Open, SetPolicy
+from jupyter_gpushare.wire.messages import Open, SetPolicy
 
 from ....conftest import wait_for_exit
 from ..processes import open_files, run_broker

@@ -18,6 +18,7 @@ from jupyter_gpushare.errors import ConnectionLost, LimitExceeded
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.demand import Demand
 from jupyter_gpushare.wire.framing import encode
 from jupyter_gpushare.wire.launch import connect
 from jupyter_gpushare.wire.snapshot import Snapshot
@@ -194,7 +195,7 @@ def test_connections_that_do_not_read_cost_the_broker_no_more_than_a_total(
         sleepers = [stack.enter_context(Client.connect(settings)) for _ in range(150)]
         for number, sleeper in enumerate(sleepers):
             name = f"{number} {'n' * 200}"  # so that Snapshots are large
-            sleeper.ask(m.Open(f"s{number}", name, "host", demand=m.Demand(1, 1, measured=True)))
+            sleeper.ask(m.Open(f"s{number}", name, "host", demand=Demand(1, 1, measured=True)))
         looks = (900 << 10) // len(encode(sleepers[0].look()))  # each leaves less than it may
         before = peak_bytes(broker_pid)
         for message in [*[m.Look()] * looks, m.Request(1)]:
@@ -239,7 +240,7 @@ def test_a_neighbour_is_answered_in_the_midst_of_a_flood(
 ) -> None:
     """Each message of the flood makes the next snapshot a later one."""
     with Client.connect(settings) as flood, Client.connect(settings) as neighbour:
-        flood.ask(m.Open("flood", "flood", device="host", demand=m.Demand(1, 1, measured=True)))
+        flood.ask(m.Open("flood", "flood", device="host", demand=Demand(1, 1, measured=True)))
         before = neighbour.look().sequence
         os.kill(broker_pid, signal.SIGSTOP)
         flood.send(*[m.Busy(busy) for busy in [False, True] * (MESSAGES // 2)], m.Look())

@@ -11,7 +11,8 @@ import pytest
 from jupyter_gpushare_server.events.audit import INTERVENTION
 
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import Demand, Grant, Request
+from jupyter_gpushare.wire.demand import Demand
+from jupyter_gpushare.wire.messages import Grant, Request
 
 from ....polling import next_of, until
 from ..conftest import Events

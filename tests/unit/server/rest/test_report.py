@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.wire.messages import Demand, Request
+from jupyter_gpushare.wire.demand import Demand
+from jupyter_gpushare.wire.messages import Request
 
 from ....refusals import is_one_plain_sentence
 

@@ -20,6 +20,7 @@ from jupyter_gpushare.client.notebook import sharing
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.demand import Demand
 
 from ....conftest import Opened
 from ....polling import next_of
@@ -93,7 +94,7 @@ def switch(calls_of_the_broker: Path, settings: Settings, opened: Opened) -> Ite
     """The calls of a session that asks for a turn, waits, and gives it back to another one."""
     session = opened("way")
     with Client.connect(settings) as other:
-        other.ask(m.Open(id="other", name="other", demand=m.Demand(1, 1, measured=True)))
+        other.ask(m.Open(id="other", name="other", demand=Demand(1, 1, measured=True)))
         session.enter()
         session.boundary()
         session.leave()
