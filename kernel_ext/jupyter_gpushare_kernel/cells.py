@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections import defaultdict
 from collections.abc import Callable
+from threading import current_thread, get_ident, main_thread
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from IPython.core.inputtransformer2 import cell_magic
 
@@ -23,6 +25,7 @@ AWAY = (
     "This notebook does not wait for room any more: the cell runs with its tensors on disk, which"
     " is slow. Interrupt again to stop it."
 )
+Call: TypeAlias = Callable[[], None]
 INTERRUPTED = "The interrupt came before the cell began, so it runs: interrupt again to stop it."
 
 
@@ -37,7 +40,9 @@ class CellEnds:
         self._shell = ipython
         self._events = ipython.events
         self._line = line
-        self._at_end: list[Callable[[], None]] = []
+        # The calls of each cell that runs, by thread: a cell of a subshell ends beside others, and
+        # one that runs another notebook has cells inside.
+        self._at_end: defaultdict[int, list[list[Call]]] = defaultdict(list)
 
     def watch(self) -> None:
         self._events.register("pre_execute", self._begins)
@@ -50,13 +55,18 @@ class CellEnds:
         end_of_wait.lines_of = end_of_wait.line_of = None
         self._ended()
 
-    def at_end(self, call: Callable[[], None]) -> None:
-        """Make `call` once when the present cell ends; the last one given comes first."""
-        self._at_end.append(call)
+    def at_end(self, call: Call) -> None:
+        """Make `call` once when the innermost cell of this thread ends; the last one given comes
+        first."""
+        cells = self._at_end[get_ident()]
+        if not cells:  # this one has loaded this extension, so its beginning was not seen
+            cells.append([])
+        cells[-1].append(call)
 
     def _begins(self) -> None:
         """IPython would report an interrupt here as a fault of ours, and run the cell after it."""
         try:
+            self._at_end[get_ident()].append([])
             cell_begins()
         except KeyboardInterrupt:
             is_away = (session := current()) is not None and session.paged_out_bytes
@@ -80,12 +90,21 @@ class CellEnds:
 
     def _clean_up(self) -> None:
         """Each step may come twice."""
-        cell_ended()
+        is_last = cell_ended()
         self._show_notices()
-        self._line.cell_ended(self._error())
-        while self._at_end:
-            self._at_end[-1]()
-            self._at_end.pop()
+        # A cell of a subshell leaves the waiting line to the cell that goes on in the main thread.
+        if is_last or current_thread() is main_thread():
+            self._line.cell_ended(self._error())
+        self._make_calls()
+
+    def _make_calls(self) -> None:
+        cells = self._at_end[get_ident()]
+        while cells and cells[-1]:
+            cells[-1][-1]()
+            cells[-1].pop()
+        del cells[-1:]  # last, so that each call is made by this cell's end
+        if not cells:
+            del self._at_end[get_ident()]
 
     def _lines_of(self, error: BaseException | None, frames: TracebackType | None) -> list[str]:
         show: Callable[..., list[str]] = self._shell.InteractiveTB.structured_traceback

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,6 +17,7 @@ from .arguments import COMMANDS, SHARING
 
 MAGIC = re.compile(r"^\s*(%?%gpushare)\s(.*)$", re.DOTALL)
 NAMES = ("%gpushare", "%%gpushare")
+QUOTES = "'\""
 
 
 def register(ipython: Any) -> None:
@@ -61,13 +63,15 @@ def candidates(text: str) -> tuple[str, list[str]]:
     *words, fragment = re.split(r"[\s=]+", match[2].lstrip())
     if match[1] == "%%gpushare":
         words.insert(0, "cell")
-    return fragment, [word for word in _next(words) if word.startswith(fragment)]
+    begun = fragment.lstrip(QUOTES)
+    return fragment, [word for word in _next(words) if word.lstrip(QUOTES).startswith(begun)]
 
 
 def _in_place_of(token: str, text: str) -> list[str]:
     """IPython's token may be only the end of our fragment: of ``cuda:1`` it is ``1``."""
     fragment, found = candidates(text)
-    return [word[len(fragment) - len(token) :] for word in found]
+    kept = len(fragment) - len(token)
+    return [word[kept:] for word in found if word.startswith(fragment[:kept])]
 
 
 def _next(words: list[str]) -> Iterable[str]:
@@ -95,7 +99,8 @@ def _counts() -> Iterable[str]:
 
 
 def _notebooks() -> Iterable[str]:
-    return _seen(lambda snapshot: [s.name for d in snapshot.devices for s in d.sessions])
+    seen = _seen(lambda snapshot: [s.name for d in snapshot.devices for s in d.sessions])
+    return map(shlex.quote, seen)
 
 
 def _squeezings() -> Iterable[str]:

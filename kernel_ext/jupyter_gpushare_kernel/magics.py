@@ -80,7 +80,9 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
         if session is None:
             show(sentences.begun(self._start(asked.given)))
         else:
-            show(sentences.changed(self._change(session, asked.given)))
+            wanted = _unpaused(session, asked.given)
+            self._change(session, wanted)
+            show(sentences.changed(wanted))
 
     def _off(self, asked: Arguments) -> None:
         session = current()
@@ -165,9 +167,11 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
             self._start(asked.given)
             self._cells.at_end(stop)
         else:
-            options = _options(before) | {"paused": before.paused}
-            self._change(before, asked.given)
-            self._cells.at_end(lambda: self._restore(options))
+            wanted = _unpaused(before, asked.given)
+            was = _options(before) | {"paused": True}
+            # First, since a refusal may come after a part of the change.
+            self._cells.at_end(lambda: self._restore({n: was[n] for n in wanted if n in was}))
+            self._change(before, wanted)
 
     def _submit(self, asked: Arguments) -> None:
         raise InvalidValue(
@@ -218,11 +222,8 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
         session.on_trouble = lambda sentence: print(sentence, file=sys.stderr)
         return session
 
-    def _change(self, session: Session, given: dict[str, Any]) -> dict[str, Any]:
-        """Change what is on and return what changed. A new device or name needs a new session."""
-        wanted = {name: value for name, value in given.items() if (name, value) != ANY_DEVICE}
-        if session.paused or _is_paused(session.id):
-            wanted = {"paused": False} | wanted
+    def _change(self, session: Session, wanted: dict[str, Any]) -> None:
+        """Change what is on. A new device or name needs a new session."""
         if any(wanted.get(name) not in (None, getattr(session, name)) for name in PLACE):
             session = self._move(session, wanted)
         if "iterations" in wanted:
@@ -231,7 +232,6 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
             session.squeeze_as(wanted["squeeze"])
         if live := {name: wanted[name] for name in LIVE if name in wanted}:
             session.change(**live)
-        return wanted
 
     def _move(self, session: Session, wanted: dict[str, Any]) -> Session:
         options = _options(session)
@@ -244,11 +244,15 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
             raise
 
     def _restore(self, options: dict[str, Any]) -> None:
+        """Set back the options that the cell gave; others may have changed the rest meanwhile."""
         session = current()
         if session is None:
             return  # the cell itself has ended sharing
+        if "squeeze" in options:
+            session.squeeze_again(options["squeeze"])
+        was = {name: value for name, value in options.items() if getattr(session, name) != value}
         try:
-            self._change(session, options)
+            self._change(session, was)
         except GpuShareError as error:
             print(f"%gpushare could not be set back after the cell: {error}", file=sys.stderr)
 
@@ -273,6 +277,13 @@ def _options(session: Session) -> dict[str, Any]:
     names = ("name", "device", "devices", "weight", "priority", "squeeze")
     options = {name: getattr(session, name) for name in names}
     return options if session.devices == 1 else options | {"device": "auto"}
+
+
+def _unpaused(session: Session, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that a session has not yet, and an end of its pause."""
+    wanted = {name: value for name, value in given.items() if (name, value) != ANY_DEVICE}
+    is_paused = session.paused or _is_paused(session.id)
+    return {"paused": False} | wanted if is_paused else wanted
 
 
 def _look() -> Snapshot:

@@ -186,11 +186,13 @@ def cell_begins() -> None:
         _sharing.session.cell_begins()
 
 
-def cell_ended() -> None:
-    """A cell has ended, also with an error: close its iteration and give its turn back."""
+def cell_ended() -> bool:
+    """A cell has ended, also with an error: close its iteration and give its turn back. Return
+    whether no cell runs any more."""
     is_outermost, is_last = _cells.ends()
     if _sharing is not None and is_outermost:
         _sharing.cell_ended(is_last)
+    return is_last
 
 
 def session(settings: Settings | None = None, **options: Any) -> AbstractContextManager[Session]:
@@ -245,9 +247,12 @@ def _iterations(loader: Iterable[Batch], epochs: int) -> Iterator[Batch]:
     with _explicit() as sharing:
         left, batches = checkpoint.batches(loader, epochs)
         sharing.session.declare(left)
-        for batch in batches:
-            with sharing.iteration():
-                yield batch
+        try:
+            for batch in batches:
+                with sharing.iteration():
+                    yield batch
+        finally:  # `break` leaves the loop, too
+            sharing.session.declare(None)
 
 
 def _is_job_without_broker() -> bool:

@@ -10,6 +10,7 @@ import pytest
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.demand import Demand
 from jupyter_gpushare.wire.snapshot import Snapshot
 
 from ...makers import maker
@@ -74,7 +75,7 @@ class Neighbour:
 
     def __init__(self, settings: Settings, name: str) -> None:
         self.client = Client.connect(settings, "tests")
-        measured = m.Demand(0, 0, measured=True)
+        measured = Demand(0, 0, measured=True)
         self.client.ask(m.Open("neighbour", name, "host", demand=measured))
         self.turn = 0
 

@@ -154,6 +154,43 @@ def test_a_cell_that_shares_for_itself_leaves_sharing_as_it_was(
     assert (after.id, after.weight, after.state) == (before.id, 2, "paused")
 
 
+def test_a_cell_that_shares_for_itself_shares_until_its_own_end(notebook: Any) -> None:
+    """Cells inside it and cells of a subshell end before."""
+    subshell = Subshell(notebook)
+    notebook.begin(f"%%gpushare\nprint('begun')\n{CURRENT}\n{INSIDE_AND_BESIDE}")
+    notebook.until(lambda cell: "begun" in cell.stdout)
+    notebook.shows(subshell.start("1 + 1"))
+    subshell.start("is_over = True")
+    assert notebook.finish().stdout == "begun\nTrue False True\n"
+    assert notebook.run("print(current())").stdout == "None\n"
+
+
+INSIDE_AND_BESIDE = """
+import time
+while "is_over" not in globals():
+    time.sleep(0.01)
+get_ipython().run_cell("is_on = [current() is not None]")
+get_ipython().run_cell("%%gpushare --weight 3\\nis_heavy = current().weight")
+print(*is_on, current().weight == is_heavy, current() is not None)
+"""
+CHANGED_BY_ANOTHER = """
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.messages import Change
+with Client.connect(start=False) as panel:
+    panel.ask(Change(current().id, weight=5.0, paused=True))
+"""
+
+
+def test_the_end_of_a_cell_sets_back_the_options_that_it_gave_and_no_others(
+    notebook: Any, sessions: Sessions
+) -> None:
+    notebook.run("%gpushare on --priority -1")
+    cell = notebook.run(f"%%gpushare --priority -2\n{CURRENT}\n{CHANGED_BY_ANOTHER}")
+    assert (cell.status, cell.stderr) == ("ok", "")
+    session = sessions()["train.ipynb"]
+    assert (session.priority, session.weight, session.state) == (-1, 5, "paused")
+
+
 def test_a_cell_that_shares_for_itself_may_end_sharing_for_good(notebook: Any) -> None:
     notebook.run("%gpushare on")
     cell = notebook.run("%%gpushare --weight 3\n%gpushare off")

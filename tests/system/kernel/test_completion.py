@@ -43,6 +43,14 @@ def test_the_kernel_completes(notebook: Any, neighbour: Any) -> None:
     assert notebook.complete("import os\n%gpushare sta") == ["import os\n%gpushare status"]
 
 
+def test_a_name_with_a_space_is_quoted_and_then_understood(notebook: Any) -> None:
+    notebook.run("%gpushare on --name 'my net.ipynb'")
+    for begun in ("my", "'my"):
+        (line,) = notebook.complete(f"%gpushare pause {begun}")
+        assert line == "%gpushare pause 'my net.ipynb'"
+    assert "my net.ipynb is paused." in notebook.run(line).text
+
+
 def test_only_the_text_after_a_colon_is_inserted_behind_it() -> None:
     # of `cuda:1` IPython would replace only the `1`
     assert completion._in_place_of("", "%gpushare on --device host") == [""]

@@ -301,6 +301,10 @@ def test_a_squeezed_training_tells_its_figures_and_takes_no_size_below_its_floor
     refusal = f"squeeze is 1.0 KiB, and iterations cannot be below {told[3]}, which one operation"
     assert refusal in cell.stderr
     assert cell.stderr.count("\n") == 1
+    current = "from jupyter_gpushare.client.notebook.sharing import current"
+    assert with_torch.run("%%gpushare --squeeze 1GiB --weight 3\npass").stderr == ""
+    cell = with_torch.run(f"{current}\nprint(current().squeeze, current().weight)")
+    assert cell.stdout == "1048576 1.0\n"
 
 
 # --- tidy -----------------------------------------------------------------------------------------
