@@ -73,6 +73,7 @@ class Admission:
             handoff_slot=message.handoff_slot,
             key=message.key,
             loop_iterations=message.loop_iterations,
+            remaining_iterations=message.remaining_iterations,
             has_fitted=bool(message.turn and message.iterations),
         )
 
@@ -145,7 +146,7 @@ class Admission:
 
     def _welcome(self, record: SessionRecord) -> None:
         device = self._state.placement.device(record.device)
-        record.peer.page_ins = 0
+        record.peer.page_ins, record.peer.room = 0, -1  # it begins with the whole device
         if record.gang:
             uuids = [self._state.placement.device(name).uuid for name in record.gang]
             capacity, gang = self._state.placement.capacity(record.gang), list(record.gang)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from .. import _core
 from ..errors import DoesNotFit, NoRoom, OverQuota
 from ..format import size
-from ..wire.messages import Demand, Done, Error, Keep, Notice, Report
+from ..wire.demand import Demand
+from ..wire.messages import Done, Error, Keep, Notice, Report
 from . import validation
 from .admin import quotas
 from .admin.enforcement import Enforcement
@@ -49,6 +50,7 @@ class Demands:
         validation.check_report(message)
         record.curve = message.curve or record.curve
         record.loop_iterations = message.loop_iterations
+        record.remaining_iterations = message.remaining_iterations
         record.squeezing = message.squeezing
         record.finish.report(now, message.iterations)
         why = self._state.rules.excess(record, message.demand)
@@ -77,7 +79,8 @@ class Demands:
         if not self._state.host.may_keep(record.id, message.demand.persistent_bytes):
             free = min(self._state.host.free(device) for device in record.devices)
             raise NoRoom(f"the device has {free} bytes free, which is too little")
-        decision = self._state.host.report(now, record.id, 0, views.demand(message.demand), None)
+        demand, remaining = views.demand(message.demand), record.remaining_iterations
+        decision = self._state.host.report(now, record.id, 0, demand, remaining)
         record.allowed = message.demand
         peer.send(Done())
         self._state.grants.enact(decision)

@@ -272,7 +272,7 @@ class Service:
     def tick(self, now: float) -> None:
         """Tell waiting sessions why they wait, all sessions of their room, and subscribers what
         has changed. It has to be called ten times a second."""
-        if self._rules.follow_file():
+        if self._rules.follow_file(now):
             self.sessions.note_change()
             self._follow_rules()
             self._enforcement.hasten(now)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..errors import LimitExceeded, UnknownSession
-from ..wire.messages import Curve, Demand, Grant, Squeezing
+from ..wire.demand import Curve, Demand, Squeezing
+from ..wire.messages import Grant
 from .finish_time import FinishTime
 from .peer import Peer
 
@@ -40,6 +41,7 @@ class SessionRecord:
     curve: Curve | None = None  # as it was reported
     squeezing: Squeezing | None = None  # as it was reported
     loop_iterations: int | None = None  # all that the present loop has
+    remaining_iterations: int | None = None  # of these, at the last report
     resting_bytes: int = 0  # on disk while the session rests
     finish: FinishTime = field(default_factory=FinishTime)
 

@@ -93,10 +93,10 @@ OVER: frozenset[State] = frozenset(("done", "failed", "cancelled"))
 
 
 class JobView(Message, frozen=True):
-    """One job. Times are Unix seconds; `computed` are seconds on all of its GPUs; `sentence` says
-    for people what it does, or why it does not, and `line` has only the last line of a traceback in
-    it. `position` is 1 for the first of those that wait in
-    line. `iteration` is the last one that was told, of `iterations` in all, where these are known.
+    """One job. Times are Unix seconds; `computed` is in seconds, the sum over all of its GPUs.
+    `sentence` tells people what the job does, or why it does not run; `line` is the same with only
+    the last line of a traceback. `position` is 1 for the first of those that wait in line.
+    `iteration` is the last one that was told, of `iterations` in all, where these are known.
     """
 
     id: str

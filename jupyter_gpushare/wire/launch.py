@@ -23,6 +23,7 @@ from ..settings import Settings, as_environment, cluster_socket_path, socket_pat
 
 MAX_PATH_BYTES = 107  # sun_path of a Unix socket, less its final zero
 RETRY_SECONDS = 0.02
+ACCEPTED_SECONDS = 10.0  # a broker accepts within that, unless it stands still
 STARTING_SECONDS = 3.0  # a broker that has ended without listening is not started again before
 # Names of variables that the broker has no use for, and would keep longer than the process that
 # has them.
@@ -155,10 +156,15 @@ def try_connect(path: Path) -> socket.socket | None:
     not connect, or should not."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        connection.connect(os.fspath(path))
+        _connect(connection, path)
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
         connection.close()
         return None
+    except BlockingIOError:
+        connection.close()
+        raise BrokerUnavailable(
+            f"the broker on {path} stands still: it accepts no connection"
+        ) from None
     except OSError as error:
         connection.close()
         who = f"; {_who_may(path)} may" if isinstance(error, PermissionError) else ""
@@ -171,6 +177,20 @@ def try_connect(path: Path) -> socket.socket | None:
         connection.close()
         raise
     return connection
+
+
+def _connect(connection: socket.socket, path: Path) -> None:
+    """Raises BlockingIOError where too many connections wait to be accepted: a blocking `connect`
+    would wait for ever."""
+    deadline = time.monotonic() + ACCEPTED_SECONDS
+    connection.setblocking(False)
+    while (
+        code := connection.connect_ex(os.fspath(path))
+    ) == errno.EAGAIN and time.monotonic() < deadline:
+        time.sleep(RETRY_SECONDS)
+    if code:
+        raise OSError(code, os.strerror(code))
+    connection.setblocking(True)
 
 
 def _who_may(path: Path) -> str:

@@ -236,10 +236,10 @@ def test_a_file_that_cannot_be_read_is_reported(
 def test_a_file_is_read_again_when_it_has_changed_and_not_before(path: Path) -> None:
     file = RulebookFile(str(path))
     before = file.rules
-    assert not file.follow()
+    assert not file.follow(0.0)
     assert file.rules is before
     path.write_text("admins = ['bob']")
-    assert file.follow()
+    assert file.follow(0.0)
     assert (file.rules.admins, file.error) == (["bob"], "")
 
 
@@ -250,7 +250,7 @@ def test_a_file_that_takes_the_place_of_another_is_seen(path: Path) -> None:
     other.write_text(RULES.replace("ada", "bob"))
     os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
     other.replace(path)
-    assert file.follow()
+    assert file.follow(0.0)
     assert file.rules.admins == ["bob"]
 
 
@@ -263,13 +263,13 @@ def test_a_wrong_file_leaves_the_old_rules_in_force_and_is_reported_once(
         path.unlink()
     else:
         path.write_text(content)
-    assert file.follow()
+    assert file.follow(0.0)
     assert str(path) in file.error
     assert file.error.endswith("; the rules before it stay in force")
     assert file.rules.admins == ["ada"]
-    assert not file.follow()
+    assert not file.follow(0.0)
     path.write_text("admins = ['bob']")
-    assert file.follow()
+    assert file.follow(0.0)
     assert (file.rules.admins, file.error) == (["bob"], "")
 
 
@@ -278,14 +278,14 @@ def test_a_file_that_is_empty_for_a_moment_lifts_no_rules(path: Path, content: s
     """It may be being saved, or on a full disk; a file with a comment in it is intended."""
     file = RulebookFile(str(path))
     path.write_text(content)
-    assert file.follow()
+    assert file.follow(0.0)
     assert "is empty" in file.error
     assert file.rules.admins == ["ada"]
     path.write_text("# none any more")
-    assert file.follow()
+    assert file.follow(0.0)
     assert (file.rules, file.error) == (Rulebook(), "")
     path.write_text("")
-    assert file.follow()
+    assert file.follow(0.0)
     assert (file.rules, file.error) == (Rulebook(), "")
 
 
@@ -296,7 +296,7 @@ def test_a_path_that_becomes_no_plain_file_is_not_waited_for(
     file = RulebookFile(str(path))
     path.unlink()
     make(path)
-    assert file.follow()
+    assert file.follow(0.0)
     assert "is no plain file" in file.error
     assert file.rules.admins == ["ada"]
 
@@ -332,11 +332,27 @@ def test_rules_that_others_could_make_are_not_followed(
     file = RulebookFile(str(path))
     made(path)
     path.touch()
-    assert file.follow()
+    assert file.follow(0.0)
     assert sentence in file.error
     assert file.rules.admins == ["ada"]
     with pytest.raises(InvalidValue, match=sentence):
         RulebookFile(str(path))
+
+
+@pytest.mark.parametrize("is_folder", [False, True], ids=["file", "folder"])
+def test_the_remedy_that_an_error_names_mends_it(tmp_path: Path, is_folder: bool) -> None:
+    path = tmp_path / "own" / "rules.toml"
+    path.parent.mkdir(mode=0o755)
+    path.write_text(RULES)
+    file = RulebookFile(str(path))
+    (shared := path.parent if is_folder else path).chmod(0o777)
+    path.write_text("admins = ['bob']")
+    assert file.follow(0.0)
+    assert f"`chmod go-w {shared}`" in file.error
+    assert not file.follow(2.0), "it is reported once"
+    shared.chmod(0o755)
+    assert file.follow(4.0)
+    assert (file.rules.admins, file.error) == (["bob"], "")
 
 
 def test_a_folder_in_which_no_other_can_take_away_a_file_will_do(tmp_path: Path) -> None:

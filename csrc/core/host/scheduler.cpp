@@ -106,7 +106,7 @@ Decision Scheduler::report(Seconds now, const std::string& id, std::int64_t iter
   check_demand(said, state_->lanes);
   happen(now);
   const Seconds seconds = Turns(*state_).count(reporting, iterations);
-  if (remaining_iterations) reporting.remaining_iterations = remaining_iterations;
+  reporting.remaining_iterations = remaining_iterations;
   follow_iterations(reporting, iterations, seconds, said);
   state_->sessions.set_demand(reporting, said);
   Placement(*state_).fit_to_demand(reporting);

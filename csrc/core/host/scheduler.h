@@ -36,8 +36,9 @@ class Scheduler {
   // The turn has ended; if it was not granted yet, the request is withdrawn. A turn that is neither
   // is stale and ignored.
   Decision finish(Seconds now, const std::string& id, TurnNumber turn);
-  // `iterations` since the last report. A demand that has grown too large for now costs the session
-  // its place, never a neighbour anything; one that can never fit is refused.
+  // `iterations` since the last report; without `remaining_iterations`, how many are left is not
+  // known any more. A demand that has grown too large for now costs the session its place, never a
+  // neighbour anything; one that can never fit is refused.
   Decision report(Seconds now, const std::string& id, std::int64_t iterations, const Demand& demand,
                   std::optional<std::int64_t> remaining_iterations);
   Decision change(Seconds now, const std::string& id, std::optional<double> weight,

@@ -49,4 +49,6 @@ class Reports:
         return messages.Accounts(rows.result(), self._accounts.trouble)
 
     def forget(self, peer: Peer) -> None:
-        self._asked = [(asker, rows) for asker, rows in self._asked if asker is not peer]
+        """The connection has ended. Its report is not made; one that is being read counts to the
+        limit of its user until that is done."""
+        self._asked = [one for one in self._asked if one[0] is not peer or not one[1].cancel()]

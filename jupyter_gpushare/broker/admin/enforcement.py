@@ -42,12 +42,14 @@ class Enforcement:
         """Throttle the sessions that the rules throttle now, and set the weights of the others,
         where that has changed."""
         self._due = now + RULES_SECONDS
-        if not (self._state.rules.has_rules or self._directives):
+        classes = self._state.rules.classes
+        in_force = self._directives or any(self.plans) or classes.all
+        if not (self._state.rules.has_rules or in_force):
             return
         unix = self._clock()
-        if expired := self._state.rules.classes.expire(self._state.rules.rules, unix):
+        if expired := classes.expire(self._state.rules.rules, unix):
             self._set_policies(expired, now)
-            self._state.changes.note_classes(self._state.rules.classes.all)
+            self._state.changes.note_classes(classes.all)
         if (plans := self._state.rules.plans(unix)) != self.plans:
             self.plans = plans
             self._state.sessions.note_change()

@@ -24,6 +24,7 @@ else:
     import tomli as tomllib
 
 Kind = TypeVar("Kind", bound=RulebookTable)
+RETRY_SECONDS = 1.0  # between two readings of a file that cannot be followed
 
 
 def load(path: str | Path) -> Rulebook:
@@ -218,27 +219,35 @@ class RulebookFile:
         self._state = _state(path)
         self.rules = _read_file(path, is_draft=False) if path else Rulebook()
         self.error = ""  # why the file as it is now is not in force
+        self._retry = 0.0  # when to read it again after an error, though it has not changed
 
-    def follow(self) -> bool:
+    def follow(self, now: float) -> bool:
         """Read the file if it has changed. Returns whether the rules or the error may have changed.
         A wrong file leaves the old rules in force, and so does one that is empty for a moment, as
-        many editors and a full disk leave it."""
-        if not self._path or (state := _state(self._path)) == self._state:
+        many editors and a full disk leave it. It may be mended elsewhere, as in its folder."""
+        if not self._path:
             return False
-        self._state = state
+        has_changed = (state := _state(self._path)) != self._state
+        if not has_changed and not (self.error and now >= self._retry):
+            return False
+        self._state, self._retry, before = state, now + RETRY_SECONDS, self.error
+        self._read()
+        return has_changed or self.error != before
+
+    def _read(self) -> None:
         try:
             had_none = self.rules == Rulebook()
             self.rules = _read_file(self._path, is_draft=False, may_be_empty=had_none)
             self.error = ""
         except InvalidValue as error:
             self.error = f"{error}; the rules before it stay in force"
-        return True
 
 
-def _state(path: str) -> tuple[int, int, int] | None:
-    """Return values that change with the file, also where another file replaces it."""
+def _state(path: str) -> tuple[int, ...] | None:
+    """Return values that change with the file and its mode, also where another file replaces
+    it."""
     try:
         status = os.stat(path)
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size

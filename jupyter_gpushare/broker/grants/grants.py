@@ -387,7 +387,7 @@ class Grants:
         chunk = self._devices[device].chunk_bytes
         if not chunk or len(piece.memory.descriptors) <= (kept := chunks.count(size, chunk)):
             return
-        for peer in (record.peer for record in self._sessions):
+        for peer in (record.peer for record in self._sessions.all_known()):
             if peer.memory == piece.number and peer.chunks > kept:
                 peer.chunks = kept
                 peer.send(Trim(piece.number, size))

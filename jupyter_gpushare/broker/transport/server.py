@@ -35,7 +35,7 @@ from .socket_file import SocketFile, leave_word, listen, open_journal, open_lock
 TICK_SECONDS = 0.1
 SOCKET_LOOK_SECONDS = 0.1  # between two looks whether the socket's file is there
 STUCK_SECONDS = 5.0  # of computing without a look: far more than any message takes
-END_SECONDS = 0.5  # of computing, for the end of a broker that has no memory left
+END_SECONDS = 1.0  # for the end of a broker that has no memory left, computing or not
 RECEIVE_BYTES = 1 << 16
 GREETING_SECONDS = 10.0  # a connection that has said nothing by then is no client
 LEAST_CHECK_SECONDS = 1.0  # between two checks that the hub still knows a connection's token
@@ -53,7 +53,7 @@ class Endpoint:
         settings: Settings,
         service: Service,
         clock: SteadyClock | None = None,
-        end_after: Callable[[float], None] = lambda seconds: None,
+        end_after: Callable[..., None] = lambda seconds, timer=0: None,
     ) -> None:
         """`end_after` ends a process that stays in one place forever, where it is a broker's."""
         self._end_after = end_after
@@ -94,15 +94,15 @@ class Endpoint:
         return was_in_use
 
     def _failed(self, loop: asyncio.AbstractEventLoop, about: dict[str, Any]) -> None:
-        loop.default_exception_handler(about)
         self.end_without_memory(about.get("exception"))
+        loop.default_exception_handler(about)
 
     def end_without_memory(self, error: object) -> None:
         """End if this error is a lack of memory: a decision may be lost between scheduler and
         sessions, such as a grant or a request to yield, which are sent once. The next broker asks
-        the sessions for what they have."""
+        the sessions for what they have. The wake-up of what waits for the end may be lost, too."""
         if isinstance(error, MemoryError):
-            self._end_after(END_SECONDS)
+            self._end_after(END_SECONDS, signal.ITIMER_REAL)
             log.error("this broker has no memory left, so it ends")
             self._stopped.set()
 
@@ -236,12 +236,12 @@ class Endpoint:
             connection.close()
 
 
-def end_after(seconds: float) -> None:
+def end_after(seconds: float, timer: int = signal.ITIMER_PROF) -> None:
     """Let the system end this process after these seconds of processor time, unless this is called
     again before. Python can stay in one place forever: in 3.11 an exception that finds no memory in
     its handler is raised there again and again. This process has the lock of the socket, so no
-    other broker could start. Time in which it sleeps or is stopped does not count."""
-    signal.setitimer(signal.ITIMER_PROF, seconds)
+    other broker could start. Time in which it sleeps or is stopped counts for ITIMER_REAL alone."""
+    signal.setitimer(timer, seconds)
 
 
 def run(settings: Settings) -> None:

@@ -26,6 +26,7 @@ from tornado.websocket import websocket_connect
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.demand import Demand
 
 from ...conftest import private_broker
 from ...polling import comes
@@ -70,7 +71,7 @@ def server(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def joined(settings: Settings, name: str) -> Client:
     client = Client.connect(settings, "tests")
-    client.ask(m.Open(name, name, demand=m.Demand(1 << 20, 1 << 20, measured=True)))
+    client.ask(m.Open(name, name, demand=Demand(1 << 20, 1 << 20, measured=True)))
     return client
 
 

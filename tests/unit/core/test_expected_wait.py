@@ -51,8 +51,20 @@ def test_a_turn_without_reports_does_not_end_soon() -> None:
     assert expected(it, "b", now + 0.5) == pytest.approx(1.5)
     assert expected(it, "b", now + 0.9) is None  # no report for longer than between any two
     assert expected(it, "b", now + 1.1) is None
-    it.report(now + 1.2, "a", 12, DEMAND, None)
-    assert expected(it, "b", now + 1.2) == pytest.approx(0.8)  # of 8 iterations
+    it.report(now + 1.2, "a", 12, DEMAND, 8)
+    assert expected(it, "b", now + 1.2) == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize("iterations", [0, 3])
+def test_iterations_that_are_not_declared_any_more_are_unknown(iterations: int) -> None:
+    it = scheduler("fifo", a="u", b="u")
+    now = runs(it, "a", 1, 1.0, 0.1, 10)
+    it.request(now, "a", 2)
+    it.request(now, "b", 1)
+    it.report(now, "a", 0, DEMAND, 20)
+    it.report(now, "a", iterations, DEMAND, None)
+    assert look(it, "a", now).remaining_iterations is None
+    assert expected(it, "b", now) is None
 
 
 @pytest.mark.parametrize("policy", ["fifo", "srtf"])
@@ -66,7 +78,7 @@ def test_a_long_wait_by_declared_work_is_unknown_where_less_of_it_goes_first(pol
     it.request(now, "a", 2)
     it.request(now, "b", 2)
     assert expected(it, "b", now) == (None if policy == "srtf" else pytest.approx(15.0))
-    it.report(now + 6.0, "a", 12, DEMAND, None)
+    it.report(now + 6.0, "a", 12, DEMAND, 18)
     assert expected(it, "b", now + 6.0) == pytest.approx(9.0)
 
 

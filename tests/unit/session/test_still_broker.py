@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.errors import BrokerUnavailable, ConnectionLost
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import client as client_module
+from jupyter_gpushare.wire import launch
 from jupyter_gpushare.wire.client import Client
 
 from ...polling import until
@@ -39,6 +42,7 @@ def go_on(broker_pid: int, session: Session) -> Iterator[Callable[[], None]]:
             patch.setattr(ask, "__defaults__", (None, SHORT_SECONDS))
         patch.setattr(sys.modules[Session.__module__], "ANSWER_SECONDS", SHORT_SECONDS)
         patch.setattr(link, "GOODBYE_SECONDS", SHORT_SECONDS)
+        patch.setattr(launch, "ACCEPTED_SECONDS", SHORT_SECONDS)
         os.kill(broker_pid, signal.SIGSTOP)
         yield go_on
         go_on()
@@ -48,6 +52,18 @@ def go_on(broker_pid: int, session: Session) -> Iterator[Callable[[], None]]:
 def test_a_viewer_or_a_new_connection_is_told_so(settings: Settings) -> None:
     with pytest.raises(BrokerUnavailable, match="the broker stands still"):
         Client.connect(settings)
+
+
+@pytest.mark.usefixtures("go_on")
+def test_a_connection_behind_too_many_that_wait_is_told_so(settings: Settings) -> None:
+    with contextlib.ExitStack() as waiting:
+        is_full = False
+        while not is_full:
+            one = waiting.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            one.setblocking(False)
+            is_full = one.connect_ex(settings.socket) == errno.EAGAIN
+        with pytest.raises(BrokerUnavailable, match="stands still: it accepts no connection"):
+            Client.connect(settings)
 
 
 def test_a_change_that_is_not_answered_is_told_and_the_session_comes_back(

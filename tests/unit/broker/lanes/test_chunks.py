@@ -25,6 +25,7 @@ from jupyter_gpushare.wire import chunks
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.chunks import KeptChunks
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.demand import Demand
 from jupyter_gpushare.wire.fd_channel import AT_ONCE, Channel
 from jupyter_gpushare.wire.framing import encode
 
@@ -172,7 +173,7 @@ class Notebook(Speaker):
         self.uid = self.pid = 0
         self.own: list[int] = []  # chunks, in their order
         self.theirs: Channel | None = None
-        demand = m.Demand(0, ephemeral, measured=True)
+        demand = Demand(0, ephemeral, measured=True)
         self.says(m.Open(name, name, device, demand=demand, handoff_slot=name, key=KEY))
 
     def send(self, *messages: m.Message) -> None:
@@ -236,9 +237,20 @@ def test_a_lane_that_shrinks_is_released_on_its_own_gpu_alone(
     here, there = notebook("here", 8 * CHUNK), notebook("there", 8 * CHUNK, "cuda:1")
     for each in (here, there):
         each.begins(1)
-    here.says(m.Finish(1)).says(m.Report(0, m.Demand(0, 2 * CHUNK, measured=True)))
+    here.says(m.Finish(1)).says(m.Report(0, Demand(0, 2 * CHUNK, measured=True)))
     service.tick(1.0)
     assert (len(here.own), len(there.own)) == (2, 8)
+
+
+def test_a_session_that_rests_releases_what_its_lane_does_not_need_any_more(
+    service: Service, notebook: Notebooks
+) -> None:
+    resting = notebook("resting", 8 * CHUNK)
+    notebook("smaller", 2 * CHUNK)
+    resting.begins(1)
+    resting.says(m.Finish(1)).says(m.Rests(0))
+    service.tick(1.0)
+    assert len(resting.own) == 2
 
 
 @pytest.mark.system

@@ -8,6 +8,7 @@ from typing import Any
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.wire import messages as m
+from jupyter_gpushare.wire.demand import Demand, SqueezeOption
 from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
 from ..listener import GIB, Speaker
@@ -16,14 +17,14 @@ DEVICES = [Device("cuda:0", 16 * GIB, "a GPU")]
 SQUEEZABLE = ((10, 1.0), (6, 1.08), (4, 1.3))
 
 
-def demand(persistent: int, *sizes: tuple[int, float]) -> m.Demand:
-    options = tuple(m.SqueezeOption(size * GIB, slowdown) for size, slowdown in sizes)
-    return m.Demand(persistent * GIB, sizes[0][0] * GIB, measured=True, options=options)
+def demand(persistent: int, *sizes: tuple[int, float]) -> Demand:
+    options = tuple(SqueezeOption(size * GIB, slowdown) for size, slowdown in sizes)
+    return Demand(persistent * GIB, sizes[0][0] * GIB, measured=True, options=options)
 
 
 class Notebook(Speaker):
     def __init__(
-        self, service: Service, name: str, demand: m.Demand, user: str = "ada", **more: Any
+        self, service: Service, name: str, demand: Demand, user: str = "ada", **more: Any
     ) -> None:
         super().__init__(service, user)
         said = m.Open(id=name, name=f"{name}.ipynb", demand=demand, bears_slowdown=1.1, **more)
@@ -111,6 +112,19 @@ def test_a_session_is_told_its_room_once_its_demand_does_not_fit_and_once_it_doe
     b.says(m.Close(), 5.0)
     service.tick(5.0)
     assert rooms(a) == [11, 16]
+
+
+def test_a_session_that_opens_again_is_told_its_room_again(service: Service) -> None:
+    a, b = (Notebook(service, name, demand(4, (10, 1.0))) for name in "ab")
+    b.says(m.Request(1))
+    a.says(m.Request(1)).says(m.Finish(1))
+    service.tick(1.0)
+    assert rooms(a) == [12]
+    a.says(m.Rests(0), 2.0)
+    again = m.Open(id="a", name="a.ipynb", demand=demand(4, (10, 1.0)), turn=1)
+    a.says(again, 3.0).says(m.Request(2), 3.0)
+    service.tick(3.0)
+    assert rooms(a) == [12, 12]
 
 
 def test_a_newcomer_is_told_its_room_before_the_turn_in_which_it_is_measured(

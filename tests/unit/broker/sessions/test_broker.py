@@ -21,6 +21,7 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import framing
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.demand import Demand, SqueezeOption
 
 from ....makers import maker
 from ....polling import TIMEOUT_SECONDS, next_of
@@ -38,7 +39,7 @@ def join(settings: Settings) -> Iterator[Join]:
 
     def join(name: str) -> Client:
         client = Client.connect(settings, "tests")
-        demand = m.Demand(1000, 1000, measured=True)
+        demand = Demand(1000, 1000, measured=True)
         client.ask(m.Open(id=name, name=name, device="host", demand=demand))
         return client
 
@@ -89,8 +90,8 @@ def test_a_broker_that_is_unused_or_told_to_ends_and_takes_its_socket_away(
 # --- bad input --------------------------------------------------------------------------------
 
 
-def squeezable(*options: tuple[int, float]) -> m.Demand:
-    return m.Demand(0, 8, measured=True, options=tuple(m.SqueezeOption(*one) for one in options))
+def squeezable(*options: tuple[int, float]) -> Demand:
+    return Demand(0, 8, measured=True, options=tuple(SqueezeOption(*one) for one in options))
 
 
 @pytest.mark.system
@@ -104,8 +105,8 @@ def squeezable(*options: tuple[int, float]) -> m.Demand:
         ({"iterations": -1}, "invalid", "0 upwards"),
         ({"turn": -1}, "invalid", "0 upwards"),
         ({"squeezed_bytes": -1}, "invalid", "0 upwards"),
-        ({"demand": m.Demand(-1, 0)}, "invalid", "bytes"),
-        ({"demand": m.Demand(1 << 60, 0, measured=True)}, "does_not_fit", "B"),
+        ({"demand": Demand(-1, 0)}, "invalid", "bytes"),
+        ({"demand": Demand(1 << 60, 0, measured=True)}, "does_not_fit", "B"),
         ({"demand": squeezable((9, 1.0))}, "invalid", "first option .* 8 bytes .* not 9 bytes"),
         ({"demand": squeezable((8, 1.1))}, "invalid", "first option .* not 8 bytes at 1.1"),
         ({"demand": squeezable((8, 1.0), (6, 1e9))}, "invalid", "at most 1000"),
@@ -115,7 +116,7 @@ def squeezable(*options: tuple[int, float]) -> m.Demand:
             "at most 16 options, not 17",
         ),
         (
-            {"demand": m.Demand(0, 8, measured=False, options=squeezable((8, 1.0)).options)},
+            {"demand": Demand(0, 8, measured=False, options=squeezable((8, 1.0)).options)},
             "invalid",
             "only once it is measured",
         ),
@@ -190,7 +191,7 @@ def test_a_watcher_that_does_not_read_gets_only_the_newest(settings: Settings, j
         subscriber.send(m.Watch(0.05))
         for _ in range(40):  # some 40 snapshots of 30 kB would fill any socket's buffer
             for client in clients[:5]:
-                client.send(m.Report(1, m.Demand(1000, 1000, measured=True)))
+                client.send(m.Report(1, Demand(1000, 1000, measured=True)))
             control.look()
             time.sleep(0.06)
         last = control.look().sequence

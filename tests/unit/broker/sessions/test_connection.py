@@ -127,17 +127,22 @@ main()
 
 @pytest.mark.system
 @pytest.mark.parametrize(
-    ("call", "change"),
-    [("stays", ""), ("fails", "server.Service.end = stays")],
-    ids=["in_its_loop", "in_its_end"],
+    ("call", "change", "number"),
+    [
+        ("stays", "", signal.SIGPROF),
+        ("fails", "server.Service.end = stays", signal.SIGALRM),
+        ("fails", "server.asyncio.Event.set = lambda event: None", signal.SIGALRM),
+    ],
+    ids=["in_its_loop", "in_its_end", "asleep"],
 )
 def test_a_broker_that_stays_in_one_place_for_ever_is_ended(
-    settings: Settings, call: str, change: str
+    settings: Settings, call: str, change: str, number: signal.Signals
 ) -> None:
-    """The broker has the lock of its socket, so no other one could start."""
+    """The broker has the lock of its socket, so no other one could start. One without memory may
+    lose the call that would wake it."""
     program = STUCK.format(call=call, change=change)
     process = subprocess.run([sys.executable, "-c", program], timeout=TIMEOUT_SECONDS)
-    assert process.returncode == -signal.SIGPROF
+    assert process.returncode == -number
     with Client.connect(settings, "tests") as client:  # the next one is there at once
         assert client.look().broker.pid == client.welcome.pid
 
@@ -173,7 +178,7 @@ from jupyter_gpushare import settings
 from jupyter_gpushare.tools import doctor
 from jupyter_gpushare.broker.transport.connection import computes
 print("ready", flush=True)
-warnings = [check for check in doctor._proc(settings.load())]
+warnings = [check for check in doctor._proc(doctor.Installation(settings.load()))]
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)

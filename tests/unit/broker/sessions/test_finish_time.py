@@ -13,6 +13,7 @@ from jupyter_gpushare.broker.finish_time import MOST_REPORTS, FinishTime
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.wire import messages as m
+from jupyter_gpushare.wire.demand import Demand
 from jupyter_gpushare.wire.snapshot import SessionView
 
 from ..listener import MIB, Speaker
@@ -104,7 +105,7 @@ def test_a_client_that_reports_for_ever_costs_no_more_memory() -> None:
 def ours(service: Service) -> Speaker:
     """A session that has done 100 iterations in five seconds of its turn, and has 40 to do."""
     ours = Speaker(service, "ada")
-    demand = m.Demand(0, MIB, measured=True)
+    demand = Demand(0, MIB, measured=True)
     ours.says(m.Open(id="ours", name="ours", device="host", demand=demand, busy=False))
     ours.says(m.Busy(True))
     ours.says(m.Request(1))
@@ -120,7 +121,7 @@ def view(service: Service, now: float) -> SessionView:
 def test_a_session_that_waits_is_told(service: Service, ours: Speaker) -> None:
     ours.says(m.Finish(1), 5.0)
     other = Speaker(service, "ada")
-    other.says(m.Open(id="other", name="other", device="host", demand=m.Demand(0, MIB)), 5.0)
+    other.says(m.Open(id="other", name="other", device="host", demand=Demand(0, MIB)), 5.0)
     other.says(m.Request(1), 5.0)
     ours.says(m.Request(2), 5.0)
     service.tick(6.0)
@@ -138,3 +139,14 @@ def test_a_session_that_is_paused_or_whose_cell_is_over_has_none(
     assert view(service, 5.2).remaining_seconds is None
     ours.says(m.Busy(True), 5.3)
     assert view(service, 5.3).remaining_seconds is None
+
+
+def test_a_loop_goes_on_while_memory_is_kept_and_is_over_with_a_report_without_it(
+    service: Service, ours: Speaker
+) -> None:
+    demand = Demand(MIB, MIB, measured=True)
+    ours.says(m.Keep(demand), 5.0)
+    assert view(service, 5.0).remaining_iterations == 40
+    ours.says(m.Report(0, demand), 5.1)
+    over = view(service, 5.1)
+    assert (over.remaining_iterations, over.remaining_seconds) == (None, None)

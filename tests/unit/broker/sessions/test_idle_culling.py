@@ -15,6 +15,7 @@ from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire import snapshot as s
+from jupyter_gpushare.wire.demand import Demand
 
 from ..listener import Speaker
 
@@ -43,7 +44,7 @@ class Notebook(Speaker):
         self.opens(0.0, **more)
 
     def opens(self, now: float, **more: Any) -> None:
-        demand = m.Demand(GB, GB, measured=True)
+        demand = Demand(GB, GB, measured=True)
         self.says(m.Open(id=self.name, name=f"{self.name}.ipynb", demand=demand, **more), now)
 
     def hears(self, *kinds: type[m.Message]) -> list[m.Message]:

@@ -17,6 +17,7 @@ from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import Settings, load
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.demand import Demand
 
 from ....conftest import Opened, Sessions
 from ....polling import until
@@ -24,7 +25,7 @@ from ..listener import MIB, Speaker
 
 HOST = Device("host", 100 * MIB, "main memory")
 RULES = 'admins = ["adam"]\n[groups.course]\nmembers = ["ada"]\nteachers = ["tina"]'
-DEMAND = m.Demand(MIB, MIB, measured=True)
+DEMAND = Demand(MIB, MIB, measured=True)
 RESTARTED = "The broker has restarted; "
 
 

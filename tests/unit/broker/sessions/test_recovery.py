@@ -15,6 +15,7 @@ from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire import messages as m
+from jupyter_gpushare.wire.demand import Demand
 from jupyter_gpushare.wire.framing import ToBroker
 from jupyter_gpushare.wire.handoff_slot import HandoffSlot
 from jupyter_gpushare.wire.snapshot import SessionView
@@ -109,7 +110,7 @@ class Notebook(Speaker):
     def __init__(self, host: Host, name: str, holding: bool = False) -> None:
         self._host = host
         super().__init__(host.service, "ada")
-        slot, demand = SLOTS[name], m.Demand(MIB, MIB, measured=True)
+        slot, demand = SLOTS[name], Demand(MIB, MIB, measured=True)
         opening = m.Open(name, name, handoff_slot=slot, key=KEY, demand=demand)
         self.says(replace(opening, turn=int(holding), holding=holding))
 

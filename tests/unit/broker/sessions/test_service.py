@@ -16,6 +16,7 @@ from jupyter_gpushare.devices import Device
 from jupyter_gpushare.devices.nvml import GpuUse
 from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire import messages as m
+from jupyter_gpushare.wire.demand import Demand
 from jupyter_gpushare.wire.framing import HEADER_BYTES, ToBroker, decode_from_broker
 from jupyter_gpushare.wire.snapshot import Snapshot
 
@@ -35,7 +36,7 @@ class Notebook(Speaker):
         self.is_owner = user == "root"
         super().__init__(service, user)
         self.frames: list[bytes] = []
-        demand = m.Demand(GB, GB, measured=True)
+        demand = Demand(GB, GB, measured=True)
         self.says(m.Open(name, name, device, demand=demand, **more))
 
     def send_frame(self, frame: bytes) -> None:
@@ -121,9 +122,20 @@ def test_unmanaged_memory_stays_unknown_while_the_demand_of_a_session_is_unknown
     gpu = Gpu(GpuUse(9 * GB, {}))
     notebook = Notebook(gpu.service, "a")
     assert gpu.unmanaged(1.0) == 7 * GB
-    notebook.says(m.Report(1, m.Demand(8 * GB, 0, measured=False)), 1.5)
+    notebook.says(m.Report(1, Demand(8 * GB, 0, measured=False)), 1.5)
     gpu.usage = GpuUse(16 * GB, {})
     assert gpu.unmanaged(3.0) == 7 * GB
+
+
+def test_what_a_session_has_before_its_first_report_is_not_unmanaged_where_none_is_told() -> None:
+    gpu = Gpu(GpuUse(9 * GB, {}))
+    notebook = Speaker(gpu.service, "ada").says(m.Open("a", "a", "cuda:0"))
+    notebook.says(m.Request(1))
+    assert gpu.unmanaged(2.0) == 0
+    notebook.says(m.Report(1, Demand(9 * GB, 0)), 2.5).says(m.Finish(1), 2.5)
+    notebook.says(m.Request(2), 2.5)
+    assert gpu.unmanaged(4.0) == 0
+    assert [grant.turn for grant in notebook.heard_of(m.Grant)] == [1, 2]
 
 
 def test_sessions_of_another_device_are_unmanaged_here() -> None:
@@ -290,7 +302,7 @@ def test_an_iteration_that_lets_others_wait_and_a_wait_that_is_a_bound_are_told_
     for notebook, began, each in ((long, 0.0, 4.0), (second, 8.0, 0.1), (third, 8.2, 0.1)):
         notebook.says(m.Request(1), began)
         for number in (1, 2):
-            notebook.says(m.Report(1, m.Demand(GB, GB, measured=True)), began + number * each)
+            notebook.says(m.Report(1, Demand(GB, GB, measured=True)), began + number * each)
         notebook.says(m.Finish(1), began + 2 * each)
     for notebook in all_three:
         notebook.says(m.Request(2), 9.0)

@@ -22,7 +22,7 @@ from jupyter_gpushare.broker.accounting.accounts import (
     Seen,
 )
 from jupyter_gpushare.broker.accounting.ledger import MIGRATIONS, Scope, UsageDatabase
-from jupyter_gpushare.broker.accounting.reports import Reports
+from jupyter_gpushare.broker.accounting.reports import REPORTS_OF_A_USER, Reports
 from jupyter_gpushare.broker.admin.rulebook import Zone
 from jupyter_gpushare.errors import LimitExceeded
 from jupyter_gpushare.settings import Settings, load
@@ -396,6 +396,31 @@ class Broken(AccountBook):
         rows: Future[list[m.AccountRow]] = Future()
         rows.set_exception(OSError("disk I/O error"))
         return rows
+
+
+class Queued(AccountBook):
+    """It has not begun to read."""
+
+    def rows(self, by: str, start: float, end: float, scope: Scope) -> Future[list[m.AccountRow]]:
+        self.asked: Future[list[m.AccountRow]] = Future()
+        return self.asked
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_report_of_a_connection_that_has_ended_is_not_made_or_counts_while_it_is_read(
+    is_read: bool,
+) -> None:
+    with contextlib.closing(Queued()) as accounts:
+        reports = Reports(accounts)
+        for _ in range(REPORTS_OF_A_USER):
+            reports.ask(gone := Listener("ada"), ADA, MESSAGE)
+            if is_read:
+                accounts.asked.set_running_or_notify_cancel()
+            reports.forget(gone)
+            assert accounts.asked.cancelled() is not is_read
+        refused = pytest.raises(LimitExceeded, match=f"{REPORTS_OF_A_USER} reports of a user")
+        with refused if is_read else contextlib.nullcontext():
+            reports.check(Listener("ada"))
 
 
 def test_a_report_that_arrives_while_the_broker_looks_is_not_lost() -> None:

@@ -17,6 +17,7 @@ from jupyter_gpushare.devices import Device
 from jupyter_gpushare.format import clock
 from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire import messages as m
+from jupyter_gpushare.wire.demand import Curve, Demand, Squeezing
 from jupyter_gpushare.wire.framing import ToBroker, encode
 from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
@@ -53,11 +54,11 @@ class Client(Speaker):
     def opens(
         self, name: str, persistent: int = 0, ephemeral: int = 0, device: str = "host", **more: Any
     ) -> Client:
-        demand = m.Demand(persistent, ephemeral, measured=True)
+        demand = Demand(persistent, ephemeral, measured=True)
         return self.says(m.Open(name, f"{name}.ipynb", device, demand=demand, **more))
 
     def reports(self, persistent: int, ephemeral: int = 0) -> None:
-        self.says(m.Report(1, m.Demand(persistent, ephemeral, measured=True)))
+        self.says(m.Report(1, Demand(persistent, ephemeral, measured=True)))
 
     @property
     def refusal(self) -> m.Error | None:
@@ -751,6 +752,17 @@ def test_a_class_ends_with_its_group(rules: Path) -> None:
     assert (broker.snapshot().policy, broker.snapshot().classes) == ("fair", [])
 
 
+def test_a_class_and_reservations_end_with_the_rules_though_no_session_was_ever_open(
+    rules: Path,
+) -> None:
+    broker = Broker(rules, RESERVED)
+    broker.client("tim").says(m.ClassMode("physics", True, "host"))
+    assert (len(broker.snapshot().classes), len(broker.snapshot().reservations)) == (1, 1)
+    broker.writes("# none any more")
+    assert (broker.snapshot().classes, broker.snapshot().reservations) == ([], [])
+    assert broker.snapshot().policy == "fair"
+
+
 def test_a_wrong_file_is_shown_and_the_old_rules_stay_in_force(strict: Broker) -> None:
     subscriber = strict.client("pat")
     subscriber.says(m.Watch(0.0))
@@ -810,7 +822,7 @@ def test_memory_that_outlives_its_iteration_obeys_the_quotas(
     strict: Broker, keeps: tuple[int, int], allowed: bool
 ) -> None:
     ann = strict.client("ann").opens("a", persistent=GB).says(m.Request(1))
-    ann.says(m.Keep(m.Demand(*keeps, measured=True)))
+    ann.says(m.Keep(Demand(*keeps, measured=True)))
     refusal = ann.refusal
     assert (refusal is None) == allowed
     assert strict.snapshot().devices[0].persistent_bytes == (keeps[0] if allowed else GB)
@@ -824,7 +836,7 @@ def test_memory_that_outlives_its_iteration_obeys_the_equal_parts_of_a_class(
 ) -> None:
     broker.client("tim").says(m.ClassMode("physics", on=True))
     ann = broker.client("ann").opens("a", persistent=GB).says(m.Request(1))
-    ann.says(m.Keep(m.Demand(33 * GB, 0, measured=True)))
+    ann.says(m.Keep(Demand(33 * GB, 0, measured=True)))
     assert "each of the 2 of the class of physics has 32.0 GiB" in ann.refused().message
 
 
@@ -841,17 +853,17 @@ def test_the_policy_of_a_class_is_not_changed_by_another_name_of_its_device(rule
 @pytest.mark.parametrize("count", [-1, 1 << 41, 1 << 63, 1 << 70])
 def test_impossible_counts_are_refused_in_a_sentence(broker: Broker, count: int) -> None:
     ann = broker.client("ann").opens("a")
-    for message in (m.Report(count, m.Demand()), m.Report(1, m.Demand(), count)):
+    for message in (m.Report(count, Demand()), m.Report(1, Demand(), count)):
         assert ann.says(message).refused().message == "iterations are counted from 0 upwards"
-    refusal = ann.says(m.Report(1, m.Demand(1 << 63))).refused()
+    refusal = ann.says(m.Report(1, Demand(1 << 63))).refused()
     assert refusal.message == "a demand is in bytes, from 0 upwards"
     assert broker.snapshot().devices[0].sessions[0].iterations == 0
 
 
-CURVE = m.Curve(0.5, 1 << 20, (10, 100, 30))
+CURVE = Curve(0.5, 1 << 20, (10, 100, 30))
 PARTS = "a part of a curve is 0 to 100 percent of its peak"
 TAKES = "the iteration of a curve takes some seconds and some bytes"
-SQUEEZED = m.Squeezing(10, 39, 38, 120, 1.3, 210)
+SQUEEZED = Squeezing(10, 39, 38, 120, 1.3, 210)
 BYTES = "what is squeezed is in bytes, from 0 upwards"
 SLOWER = "a slowdown is 1, which is none, or more"
 
@@ -859,17 +871,17 @@ SLOWER = "a slowdown is 1, which is none, or more"
 def test_a_curve_is_shown_until_another_one_is_told(broker: Broker) -> None:
     ann = broker.client("ann").opens("a")
     assert broker.views()[0].curve is None
-    ann.says(m.Report(1, m.Demand(), curve=CURVE)).says(m.Report(1, m.Demand()))
+    ann.says(m.Report(1, Demand(), curve=CURVE)).says(m.Report(1, Demand()))
     assert broker.views()[0].curve == CURVE
-    ann.says(m.Report(1, m.Demand(), curve=(later := replace(CURVE, seconds=0.7))))
+    ann.says(m.Report(1, Demand(), curve=(later := replace(CURVE, seconds=0.7))))
     assert broker.views()[0].curve == later
 
 
 def test_how_far_a_notebook_is_squeezed_is_shown_as_it_is_told(broker: Broker) -> None:
     ann = broker.client("ann").opens("a")
     assert broker.views()[0].squeezing is None
-    for told in (SQUEEZED, m.Squeezing(asked_bytes=10), None):
-        ann.says(m.Report(1, m.Demand(), squeezing=told))
+    for told in (SQUEEZED, Squeezing(asked_bytes=10), None):
+        ann.says(m.Report(1, Demand(), squeezing=told))
         assert broker.views()[0].squeezing == told
 
 
@@ -895,8 +907,8 @@ def test_an_impossible_curve_or_figure_of_squeezing_is_refused_in_a_sentence(
 ) -> None:
     field = "curve" if right is CURVE else "squeezing"
     ann = broker.client("ann").opens("a")
-    ann.says(m.Report(1, m.Demand(), **{field: right}))
-    wrong = m.Report(1, m.Demand(), **{field: replace(right, **changes)})
+    ann.says(m.Report(1, Demand(), **{field: right}))
+    wrong = m.Report(1, Demand(), **{field: replace(right, **changes)})
     assert ann.says(wrong).refused().message == why
     assert getattr(broker.views()[0], field) == right
 

@@ -758,10 +758,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         id, n = self.pick(pick)
         n.iterations += iterations
         n.declared_at = n.used + n.ran(self.now)
-        if remaining is not None:
-            n.remaining = remaining
-        elif n.remaining is not None:
-            n.remaining = max(0, n.remaining - iterations)
+        n.remaining = remaining
         self.agree(self.real.report(self.now, id, iterations, n.demand, remaining))
 
     @rule(pick=picks, weight=st.sampled_from([0.5, 1.0, 2.0]), priority=st.integers(0, 4))
