@@ -127,18 +127,19 @@ class ClusterService:
         return job
 
     def jobs(self, all: bool = False) -> list[JobRecord]:
-        """Return jobs that have not ended; `all`: the newest ones of all."""
+        """Return jobs that have not ended; `all`: the newest ones that have, too."""
         if not all:
             return self._records.all()
         present = {job.id: job for job in self._records.all()}
-        return [present.get(job.id, job) for job in self._journal.newest(MOST_JOBS)]
+        newest = [present.pop(job.id, job) for job in self._journal.newest(MOST_JOBS)]
+        return [*present.values(), *newest]
 
     def job(self, id: str) -> JobRecord:
         """Return the job of this id, or the only one whose id begins so, with its name. Raises
         UnknownJob."""
         if (job := self._records.get(id)) is not None:
             return job
-        found = [job for job in self.jobs(all=True) if job.id.startswith(id)]
+        found = [job for job in self.jobs(all=True) if id and job.id.startswith(id)]
         if len(found) > 1:
             ids = ", ".join(sorted(job.id for job in found))
             raise UnknownJob(f"the ids of {len(found)} jobs begin with {id}: {ids}")

@@ -6,7 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from ..errors import BrokerUnavailable, ConnectionLost, ProtocolError, Unanswered, from_code
+from ..errors import (
+    BrokerUnavailable,
+    ConnectionLost,
+    ProtocolError,
+    Unanswered,
+    UnknownJob,
+    from_code,
+)
 from ..settings import Settings
 from ..wire import framing, launch
 from ..wire.jobs import (
@@ -84,11 +91,11 @@ class Cluster:
 
     def cancel(self, id: str) -> JobView:
         """Raises UnknownJob."""
-        return self._ask(CancelJob(id), JobView)
+        return self._ask(CancelJob(checked(id)), JobView)
 
     def job(self, id: str) -> JobView:
         """Raises UnknownJob."""
-        return self._ask(LookAtJobs(id), ClusterView).jobs[0]
+        return self._ask(LookAtJobs(checked(id)), ClusterView).jobs[0]
 
     def look(self, all: bool = False) -> ClusterView:
         return self._ask(LookAtJobs(all=all), ClusterView)
@@ -111,6 +118,13 @@ class Cluster:
         if not isinstance(answer, kind):
             raise ProtocolError(f"{kind.__name__} was due, and {type(answer).__name__} came")
         return answer
+
+
+def checked(id: str) -> str:
+    """Return an id that is one: a question without it is one about all jobs. Raises UnknownJob."""
+    if not id:
+        raise UnknownJob("the id of a job, or its beginning, is missing")
+    return id
 
 
 def way_to(settings: Settings, start: bool) -> Way:

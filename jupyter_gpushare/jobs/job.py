@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import pickle
 import re
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,8 +19,10 @@ from typing import Any
 from ..errors import (
     BrokerUnavailable,
     DoesNotFit,
+    EngineUnavailable,
     InvalidValue,
     JobFailed,
+    LimitExceeded,
     NotPermitted,
     Unanswered,
 )
@@ -29,6 +34,12 @@ from .submission import Wanted
 
 LOOK_SECONDS = 0.5
 Part = tuple[int, str]  # generation and node
+DECODER = partial(codecs.getincrementaldecoder("utf-8"), "replace")  # also of a part of a character
+# With these a service does not have the job; after any other error it may.
+REFUSALS = (
+    *(InvalidValue, DoesNotFit, NotPermitted, LimitExceeded),
+    *(BrokerUnavailable, EngineUnavailable),
+)
 LOG = re.compile(r"g([0-9]+)(?:\.closed)?/log\.(.+)")
 
 
@@ -98,13 +109,15 @@ class Job:
 
     def follow(self) -> Iterator[str]:
         """Yield what its ranks print, until it has ended."""
-        offsets: dict[Part, int] = {}
+        offsets = defaultdict[Part, int](int)
+        decoders = defaultdict[Part, codecs.IncrementalDecoder](DECODER)
         while True:
             view = self.look()
             for part, path in logs(directory_of(view)).items():
-                if text := news(path, offsets.get(part, 0)):
-                    offsets[part] = offsets.get(part, 0) + len(text)
-                    yield text.decode(errors="replace")
+                new = news(path, offsets[part])
+                offsets[part] += len(new)
+                if text := decoders[part].decode(new, final=view.state in OVER):
+                    yield text
             if view.state in OVER:
                 return
             time.sleep(LOOK_SECONDS)
@@ -169,7 +182,7 @@ def submitted(
     wish = submission.made(settings, command, wanted, files)
     try:
         ask(settings, lambda cluster: cluster.submit(wish))
-    except (InvalidValue, DoesNotFit, BrokerUnavailable):  # otherwise a service may have it
+    except REFUSALS:
         submission.discard(wish)
         raise
     return Job(wish.id, settings)

@@ -18,7 +18,6 @@ from ..errors import InvalidValue, cause
 from ..format import size
 from ..settings import Settings, cluster_directory
 from ..wire.jobs import JOB_FILE, MOST_GPUS, Gpus, Submit, check_gpus, check_options
-from ..wire.launch import make_directory
 from .pickled import MODULE
 
 NOT_PASSED = (
@@ -59,9 +58,7 @@ def made(
     id = id_of(wanted.name)
     path = cluster_directory(settings).absolute() / "jobs" / id
     try:
-        make_directory(path)
-        for name, data in {**files, JOB_FILE: told}.items():
-            write(path / name, data)
+        make(path, {**files, JOB_FILE: told})
     except OSError as error:
         raise InvalidValue(f"the directory {path} cannot be made: {cause(error)}") from None
     return Submit(
@@ -74,6 +71,18 @@ def made(
         tells=False,
         options=(*wanted.options,),
     )
+
+
+def make(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Make a directory that has these files, or none. Raises OSError."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(0o700)  # it is not there: otherwise it would be another job's
+    try:
+        for name, data in files.items():
+            write(directory / name, data)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
 
 
 def discard(wish: Submit) -> None:

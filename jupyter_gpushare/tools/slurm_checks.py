@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ..cluster.engines.sbatch import options_in, partition_in
+from ..cluster.engines.sbatch import options_in, partition_in, reservation_in
 from ..cluster.engines.slurm_commands import SlurmRefused, run
 from ..cluster.engines.slurm_nodes import (
     Partition,
@@ -18,6 +18,7 @@ from ..cluster.engines.slurm_nodes import (
     names_in,
     node_of,
     partitions,
+    reserved_in,
 )
 from ..errors import EngineUnavailable
 from ..format import counted
@@ -49,18 +50,17 @@ def slurm_checks(settings: Settings) -> Iterator[Check]:
 
 def _nodes(settings: Settings, there: dict[str, Partition]) -> Iterator[Check]:
     """Raises EngineUnavailable, and SlurmRefused."""
+    options = options_in(settings.cluster_sbatch)
     try:
-        wanted = partition_in(options_in(settings.cluster_sbatch)) or default_partition()
+        wanted = partition_in(options) or default_partition()
     except EngineUnavailable as error:
         yield Check("Slurm partition", "problem", str(error))
         return
     yield from (_partition(name, there) for name in wanted.split(","))
     lines = [line for line in run("scontrol", "-o", "-d", "show", "nodes").splitlines() if line]
     with suppress(EngineUnavailable):  # there is no such partition, or no node in it
-        names = {*names_in(wanted, lines)}
-        inside = [line for line in lines if fields_of(line).get("NodeName") in names]
-        yield gpus_check(wanted, inside)
-        yield from _files(settings, inside)
+        names = names_in(wanted, lines)
+        yield from _nodes_of(settings, wanted, reservation_in(options), names, lines)
 
 
 def _partition(name: str, there: dict[str, Partition]) -> Check:
@@ -74,15 +74,30 @@ def _partition(name: str, there: dict[str, Partition]) -> Check:
     return Check("Slurm partition", "ok", f"{name} is up")
 
 
-def gpus_check(partition: str, lines: list[str]) -> Check:
-    nodes = [node for _, node in map(node_of, lines)]
+def _nodes_of(
+    settings: Settings, partition: str, reservation: str, names: list[str], lines: list[str]
+) -> Iterator[Check]:
+    try:
+        reserved = reserved_in(reservation, names)
+    except EngineUnavailable as error:
+        yield Check("Slurm reservation", "problem", str(error))
+        return
+    inside = [line for line in lines if fields_of(line).get("NodeName") in (reserved or names)]
+    yield gpus_check(partition, inside, reserved)
+    yield from _files(settings, inside)
+
+
+def gpus_check(partition: str, lines: list[str], ours: Collection[str] = ()) -> Check:
+    """`ours`: nodes that are reserved for the service."""
+    nodes = [node for _, node in (node_of(line, ours) for line in lines)]
     free = [node for node in nodes if node.alive and node.gpus]
     if free:
         gpus = counted(sum(node.gpus for node in free), "GPU")
         return Check("Slurm GPUs", "ok", f"{gpus} on {len(free)} of {counted(len(nodes), 'node')}")
     if any("gpu" in fields_of(line).get("Gres", "") for line in lines):
         mend = f"`sinfo --partition={partition} --list-reasons` says why"
-        return Check("Slurm GPUs", "problem", f"each node with GPUs is down or drained: {mend}")
+        left = f"each node with GPUs is down, drained or reserved for others: {mend}"
+        return Check("Slurm GPUs", "problem", left)
     mend = "slurm.conf needs GresTypes=gpu, and Gres=gpu:N for a node, and gres.conf its devices"
     return Check("Slurm GPUs", "problem", f"no node of {partition} says that it has any: {mend}")
 

@@ -77,7 +77,7 @@ class Start(NamedTuple):
         return f"gs.{self.cluster}.{self.job}.g{self.generation}"
 
     def command(self, python: str) -> list[str]:
-        """Return that of its launcher, which takes the name of its node as well."""
+        """Return the command of its launcher, without the name of the node, which follows."""
         return [python, str(LAUNCHER), str(self.directory), str(self.generation)]
 
 

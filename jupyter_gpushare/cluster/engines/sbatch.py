@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,10 +38,12 @@ REFUSED = {
     "submit a job for each of its tasks": "-a --array",
     "submit a script of Python": "--wrap",
 }
-# The service counts the nodes of one partition, so only an option for all jobs may name it.
+# The service counts the nodes of one partition or reservation, so only an option for all jobs may
+# name it.
 REFUSED_BEHIND = {
     **REFUSED,
     "JUPYTER_GPUSHARE_CLUSTER_SBATCH of the service names the partition": "-p --partition",
+    "JUPYTER_GPUSHARE_CLUSTER_SBATCH of the service names the reservation": "--reservation",
 }
 
 
@@ -82,14 +85,21 @@ def joined(words: Sequence[str], where: str) -> Iterator[str]:
 
 
 def partition_in(options: Sequence[str]) -> str:
-    """Return the partition that the last of such options names; "": none does."""
-    partition = ""
+    """Return the partition that the last of such options names, or the variable of sbatch; "": none
+    does."""
+    partition = os.environ.get("SBATCH_PARTITION", "")
     for option in options:
         if is_named(option, "--partition"):
             partition = option.partition("=")[2]
         elif is_named(option, "-p"):
             partition = option.partition("p")[2]
     return partition
+
+
+def reservation_in(options: Sequence[str]) -> str:
+    """Return the same of a reservation."""
+    named = [option.partition("=")[2] for option in options if is_named(option, "--reservation")]
+    return named[-1] if named else os.environ.get("SBATCH_RESERVATION", "")
 
 
 def takes_value(option: str) -> bool:

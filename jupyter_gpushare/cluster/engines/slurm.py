@@ -7,7 +7,6 @@ that the service has chosen, so nothing of ours waits in Slurm's queue for long.
 from __future__ import annotations
 
 import getpass
-import os
 import re
 import secrets
 import shlex
@@ -20,9 +19,17 @@ from ...errors import EngineUnavailable, NoRoom
 from ..hands.command import Ran, ran
 from ..launch.generation import ENGINE_LOG, path_of
 from .engine import Gpus, Lease, Node, Refused, Start, Status, parse, plain, shards_of
-from .sbatch import partition_in
+from .sbatch import partition_in, reservation_in
 from .slurm_commands import SlurmRefused, answer, run
-from .slurm_nodes import default_partition, gpus_in, hosts_of, names_in, node_of, shards_in
+from .slurm_nodes import (
+    default_partition,
+    gpus_in,
+    hosts_of,
+    names_in,
+    node_of,
+    reserved_in,
+    shards_in,
+)
 
 RunAs = Callable[[str, Sequence[str], str], Ran]  # user, command, and its standard input
 
@@ -90,24 +97,28 @@ class SlurmEngine:
         self._python = python
         self._run_as = run_as or (lambda user, command, given: ran(command, given))
         self._has_users = run_as is not None
-        self._partition = partition_in(options) or os.environ.get("SBATCH_PARTITION", "")
+        self._partition = partition_in(options)
+        self._reservation = reservation_in(options)
         # The rows that the last look at nodes has found, for each verb that looks right after it.
         self._found: dict[str, list[QueueRow]] = {}
         self._uneven: dict[str, dict[str, int]] = {}  # what gangs of unequal parts really have
         self._shards: dict[str, int] = {}  # of each GPU of a node
 
     def nodes(self) -> Mapping[str, Node]:
-        """Return the nodes of the partition, and those that jobs of this cluster still have from an
-        earlier partition, which count as drained."""
+        """Return the nodes of the partition and the reservation, and those that jobs of this
+        cluster still have from earlier ones, which count as drained."""
         partition = self._partition or default_partition()
         lines = run("scontrol", "-o", "-d", "show", "nodes").splitlines()
-        all = dict(node_of(line) for line in lines if "NodeName=" in line)
         names = names_in(partition, lines)
+        reserved = reserved_in(self._reservation, names)
+        names = reserved or names
+        all = dict(node_of(line, reserved) for line in lines if "NodeName=" in line)
         self._shards = {name: all[name].shards for name in names}
         rows = self._rows(any(self._shards.values()))
         self._found = dict.fromkeys(("adopt", "poll"), rows)
         ours = {name for row in rows if row.lease and row.is_live for name in hosts_of(row.nodes)}
-        left = Node(0, reason=f"it is not in the partition {partition}")
+        of = f" and the reservation {self._reservation}" if self._reservation else ""
+        left = Node(0, reason=f"it is not in the partition {partition}{of}")
         return with_shards({name: all[name] for name in names}, rows) | {
             name: left._replace(alive=all[name].alive) for name in ours & all.keys() - {*names}
         }

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from ...errors import EngineUnavailable
 from .engine import Node
 from .slurm_commands import run
 
-# A node that is to be emptied, and one that is dead. PLANNED is what a request of ours makes of it.
-LEAVING = ("drain", "maint", "reserved", "power", "reboot")
-DEAD = ("down", "fail")
+# A node that is to be emptied: its jobs run on, in `power_down` and `fail` too. PLANNED is what a
+# request of ours makes of it.
+LEAVING = ("drain", "maint", "reserved", "power", "reboot", "fail")
+DEAD = {"down", "powering_down", "powered_down"}  # no job runs there
 # A node that Slurm may call dead later, or that has not answered a new controller yet.
 SILENT = ("unknown", "not_responding")
 
@@ -68,14 +69,46 @@ def names_in(wanted: str, lines: Iterable[str]) -> list[str]:
     return found
 
 
+def reserved_in(wanted: str, names: Iterable[str]) -> list[str]:
+    """Return those of these nodes that a reservation has, or one of several like `a,b`; none where
+    no reservation is wanted, or it has no nodes, but licenses. Raises EngineUnavailable where Slurm
+    does not have it, or it has other nodes alone."""
+    there = reservations() if wanted else {}
+    nodes = [there[name] for name in wanted.split(",") if name in there]
+    if wanted and not nodes:
+        raise EngineUnavailable(
+            f"Slurm has no reservation {wanted}, which `cluster_sbatch` names; there is"
+            f" {' and '.join(sorted(there)) or 'none'}"
+        )
+    hosts = {host for each in nodes for host in hosts_of(each)}
+    found = [name for name in names if name in hosts]
+    if hosts and not found:
+        raise EngineUnavailable(f"Slurm: the reservation {wanted} has no node of the partition")
+    return found
+
+
+def reservations() -> dict[str, str]:
+    """Return their nodes, as Slurm writes them."""
+    lines = run("scontrol", "-o", "show", "reservations").splitlines()
+    told = [fields_of(line) for line in lines]
+    return {
+        one["ReservationName"]: one.get("Nodes", "").replace("(null)", "")
+        for one in told
+        if "ReservationName" in one
+    }
+
+
 def fields_of(line: str) -> dict[str, str]:
     return dict(re.findall(r"(\w+)=(\S*)", line))
 
 
-def node_of(line: str) -> tuple[str, Node]:
-    """Return a node from its line of `scontrol -o -d show nodes`."""
+def node_of(line: str, ours: Collection[str] = ()) -> tuple[str, Node]:
+    """Return a node from its line of `scontrol -o -d show nodes`. Those of `ours` are reserved for
+    our jobs."""
     told = fields_of(line)
     state = told.get("State", "unknown").lower()
+    if told["NodeName"] in ours:
+        state = state.replace("reserved", "")
     reason = re.search(r"Reason=(.*?)(?: \[|$)", line)
     there = told.get("Gres", "")
     gpus = 0 if any(word in state for word in LEAVING) else gpus_in(there)
@@ -85,7 +118,7 @@ def node_of(line: str) -> tuple[str, Node]:
     is_full = is_silent or ("completing" in state and not shards)
     used = gpus if is_full else gpus_in(told.get("GresUsed", ""))
     why = reason[1] if reason else "it does not respond" if is_silent else ""
-    is_alive = not any(word in state for word in DEAD)
+    is_alive = DEAD.isdisjoint(re.findall(r"[a-z_]+", state))
     node = Node(gpus, used, is_alive, why, shards, is_silent=is_silent)
     return told["NodeName"], node
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ...errors import InvalidValue
+from ...errors import UNREADABLE, InvalidValue
 from ..launch.facts import Facts
 from ..launch.generation import Word
 from .command import Ran
@@ -81,13 +81,16 @@ class Hands:
             return self._others[user]
 
     def keep(self, users: Collection[str]) -> None:
-        """The programs of other users end."""
+        """The programs of other users end, but for those that do not answer now."""
         with self._lock:
             for user in self._others.keys() - {*users}:
-                self._others.pop(user).end()
+                if self._others[user].has_ended():
+                    del self._others[user]
 
     def end(self) -> None:
-        self.keep(())
+        with self._lock:
+            while self._others:
+                self._others.popitem()[1].end()
 
 
 def words_of(text: str) -> list[str]:
@@ -144,8 +147,23 @@ class OtherHand:
             if self._process is not None:
                 self._leave(self._process)
 
+    def has_ended(self) -> bool:
+        """End it, and return whether it has. One that is asked, or that is stuck, is not waited
+        for: all users would wait with it."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if (process := self._process) is None:
+                return True
+            if self._is_stuck and process.poll() is None:
+                return False
+            self._leave(process)
+            return True
+        finally:
+            self._lock.release()
+
     def _ask(self, verb: str, *arguments: Any) -> Any:
-        """Raises OSError, and what the verb raises."""
+        """Raises OSError, and `check` InvalidValue: any other error would end the service."""
         question = msgspec.json.encode({"verb": verb, "arguments": arguments}) + b"\n"
         with self._lock:
             line = self._answer_to(question)
@@ -153,9 +171,10 @@ class OtherHand:
             answer = msgspec.json.decode(line, type=HandAnswer)
             if not answer.error:
                 return msgspec.json.decode(answer.value, type=VERBS[verb][1])
-        except msgspec.DecodeError:
+        except UNREADABLE:
             raise OSError(f"what runs as {self._user} does not answer what was asked") from None
-        raise ERRORS.get(answer.error, OSError)(answer.said)
+        kind = ERRORS.get(answer.error, OSError)
+        raise (kind if verb == "check" or issubclass(kind, OSError) else OSError)(answer.said)
 
     def _answer_to(self, question: bytes) -> bytes:
         process = self._running()

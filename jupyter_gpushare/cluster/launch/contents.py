@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from . import generation
-from .generation import KEEPS, MASTER, is_amount, read
+from .generation import KEEPS, MASTER, MOST_SECONDS, is_amount, read
 
 ERROR_NUMBER = re.compile(r"[0-9]{1,4}")
 MOST_TAIL_BYTES = 4096
@@ -62,7 +62,7 @@ class Contents:
         """The size of its largest tensor, as a part of its model, as its ranks have said; 0: they
         have not, or nothing that can be believed."""
         told = (read(f"{self._path}/{KEEPS}") or {}).get("skew") if self.keeps() else None
-        return float(told) if is_amount(told) and told <= 1 else 0.0
+        return float(told) if is_amount(told, 1) else 0.0
 
     def progress(self) -> generation.JobProgress | None:
         """None where nothing is told, or nothing that can be believed."""
@@ -75,10 +75,11 @@ class Contents:
         return {node for node, at in self._beaten.items() if newest - at > seconds}
 
     def ran(self) -> float:
-        """Return the seconds for which its ranks have run, up to a beat."""
+        """Return the seconds for which its ranks have run, up to a beat. A job may have set these
+        times."""
         begun = when(f"{self._path}/{MASTER}") if self.has_ranks() else 0.0
         newest = max(self._beaten.values(), default=0.0)
-        return max(0.0, newest - begun) if begun else 0.0
+        return min(max(0.0, newest - begun), MOST_SECONDS) if begun else 0.0
 
     def _named(self, kind: str) -> set[str]:
         return {name for of, _, name in self._parts if of == kind}

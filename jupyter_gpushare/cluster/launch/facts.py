@@ -10,7 +10,7 @@ import msgspec
 
 from . import generation
 from .contents import Contents, tail
-from .generation import JobProgress
+from .generation import MOST_SECONDS, JobProgress, is_amount
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -39,6 +39,13 @@ class Facts(msgspec.Struct, frozen=True):
     said: str = ""
     is_there: bool = True
     is_closed: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a number that cannot be: the program of a user may send any."""
+        iteration, computed, of = self.told or JobProgress(0, 0.0)
+        seconds = is_amount(computed, MOST_SECONDS) and is_amount(self.ran, MOST_SECONDS)
+        if not (seconds and is_amount(self.skew, 1) and is_amount(iteration) and is_amount(of)):
+            raise ValueError("a number of a generation is out of its range")
 
 
 def facts_of(

@@ -21,7 +21,6 @@ Standard library alone: a launcher runs where the rest of the package may not be
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shutil
@@ -39,6 +38,7 @@ PROGRESS = "progress.json"
 USUAL_BYTES = 1 << 12  # at most: memory for more is not asked for at each look
 MOST_BYTES = 1 << 20  # of a file that is read here: jobs write what they like
 MOST_SECONDS = 1e9  # that a generation can have computed; what tells more cannot be believed
+MOST_ITERATIONS = 10**18  # the same
 CHECKPOINT = re.compile(r"it-([0-9]{1,18})")
 CLOSED = re.compile(r"g([0-9]{1,18})\.closed")
 MOST_KEPT = 2  # checkpoints: the last one may be damaged
@@ -145,15 +145,15 @@ def progress(directory: Path | str) -> JobProgress | None:
     """None where nothing is told, or nothing that can be believed."""
     told = read(f"{directory}/{PROGRESS}") or {}
     iteration, computed = told.get("iteration"), told.get("computed")
-    if not is_amount(iteration) or not is_amount(computed) or computed > MOST_SECONDS:
+    if not is_amount(iteration) or not is_amount(computed, MOST_SECONDS):
         return None
     of = told.get("of")
     return JobProgress(int(iteration), float(computed), int(of) if is_amount(of) else 0)
 
 
-def is_amount(value: Any) -> TypeGuard[float]:
+def is_amount(value: Any, most: float = MOST_ITERATIONS) -> TypeGuard[float]:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and value >= 0
+    return is_number and 0 <= value <= most
 
 
 def write(path: Path, data: Mapping[str, Any]) -> None:

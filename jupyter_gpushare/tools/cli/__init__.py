@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     words, options = divided([*(sys.argv[1:] if argv is None else argv)])
     arguments, rest = make_parser().parse_known_args(words)
-    arguments.options = options
+    arguments.words, arguments.options = words, options
     if rest:
         arguments.parser.refuse(rest[0])
     try:

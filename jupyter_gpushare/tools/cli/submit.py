@@ -69,15 +69,22 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.rank_for_each_gpu,
         arguments.options,
     )
-    job = of_script(settings_of(arguments), arguments.script, arguments.arguments, wanted)
+    given = all_of_script(arguments.words, arguments.arguments)
+    job = of_script(settings_of(arguments), arguments.script, given, wanted)
     print(job.id)
     return 0
 
 
 def divided(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     """Return the words of a command line, and those behind the last `--` of this command, which
-    are for sbatch. The parser would drop the first `--`, and not the last one."""
+    are for sbatch. The parser would take the first `--`, and not the last one."""
     if words[:1] != ["submit"] or END not in words:
         return words, ()
     end = len(words) - 1 - words[::-1].index(END)
     return words[:end], words[end + 1 :]
+
+
+def all_of_script(words: Sequence[str], found: Sequence[str]) -> Sequence[str]:
+    """Return the arguments of the script, which are the last of these words. The parser has not
+    found a `--` that is the first of them."""
+    return [END, *found] if words[-1 - len(found)] == END else found

@@ -29,7 +29,8 @@ from jupyter_gpushare.jobs import pickled, rank, submission
 from jupyter_gpushare.jobs.connection import Cluster
 from jupyter_gpushare.jobs.job import Job, submit
 from jupyter_gpushare.settings import Settings, as_environment, load
-from jupyter_gpushare.tools.cli import main
+from jupyter_gpushare.tools.cli import main, make_parser
+from jupyter_gpushare.tools.cli.submit import all_of_script, divided
 from jupyter_gpushare.wire import framing
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.jobs import ClusterView
@@ -51,6 +52,14 @@ for number in range(int(sys.argv[1])):
 TELLS = """
 import json, os, sys
 print(json.dumps([os.getcwd(), os.environ["COLOUR"], os.environ["CUDA_VISIBLE_DEVICES"]]))
+"""
+# It ends in the middle of a character.
+HALVES = """
+import os, sys, time
+os.write(1, b"a\\xc3")
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+os.write(1, b"\\xa9\\n\\xc3")
 """
 # It announces that it saves, and keeps no more than its count.
 CHECKPOINTS = """
@@ -144,6 +153,18 @@ def test_a_script_runs_to_its_end(settings: Settings, script: Scripts) -> None:
     assert view.sentence.startswith("done ")
     with pytest.raises(InvalidValue, match="is a script or a cell, which returns nothing"):
         job.result()
+
+
+@pytest.mark.system
+def test_a_character_that_is_written_in_parts_is_whole(
+    settings: Settings, script: Scripts, tmp_path: Path
+) -> None:
+    job = submit(script(HALVES), str(tmp_path / "go"), settings=settings)
+    texts = job.follow()
+    assert next(texts) == "a"
+    (tmp_path / "go").touch()
+    assert "".join(texts) == "é\n\ufffd"
+    assert job.log() == "aé\n\ufffd"
 
 
 @pytest.mark.system
@@ -275,6 +296,32 @@ def test_a_wish_that_cannot_be_is_refused_and_leaves_nothing(
     with pytest.raises((InvalidValue, DoesNotFit), match=sentence):
         submit(script(COUNTS), settings=settings, **options)  # type: ignore[arg-type]
     assert [*tmp_path.glob("state/jobs/*")] == []
+
+
+def test_a_job_whose_files_cannot_be_written_leaves_none(
+    settings: Settings, tmp_path: Path
+) -> None:
+    files = {"call.pickle": b"", "no/such": b""}
+    with pytest.raises(InvalidValue, match="cannot be made: No such file"):
+        submission.made(settings, ["true"], submission.Wanted(), files)
+    assert [*tmp_path.glob("state/jobs/*")] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "given"),
+    [
+        ("train.py -- a -- -A", "-- a"),
+        ("train.py -- -- -A", "--"),
+        ("train.py -- -- a -- -A", "-- -- a"),
+        ("--gpus 2 train.py b -- a -- -A", "b -- a"),
+        ("-- train.py a -- -A", "a"),
+        ("train.py -- -A", ""),
+    ],
+)
+def test_all_words_but_those_behind_the_last_end_are_of_the_script(line: str, given: str) -> None:
+    words, options = divided(["submit", *line.split()])
+    found = make_parser().parse_args(words)
+    assert ([*all_of_script(words, found.arguments)], options) == (given.split(), ["-A"])
 
 
 def test_there_is_no_job_without_a_script(settings: Settings, tmp_path: Path) -> None:
@@ -495,6 +542,10 @@ def test_the_command_line_submits_and_shows(
     said("submit", "--name", "my net", str(script(COUNTS)), "3", "0.01")
     assert main(["cancel", "my-net"]) == 1
     assert "the ids of 2 jobs begin with my-net: my-net-" in capsys.readouterr().err
+    for command in ("cancel", "logs"):
+        assert main([command, ""]) == 1
+        said_of_none = "the id of a job, or its beginning, is missing\n"
+        assert capsys.readouterr().err == f"jupyter gpushare: {said_of_none}"
     assert main(["cancel", "b"]) == 1
     assert capsys.readouterr().err == "jupyter gpushare: there is no job b\n"
 

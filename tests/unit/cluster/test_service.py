@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from jupyter_gpushare._core import GangRules
+from jupyter_gpushare.cluster import service
 from jupyter_gpushare.cluster.engines.engine import Node, Start, Status
 from jupyter_gpushare.cluster.jobs import OVERDUE, RANK_LOST, Spec
 from jupyter_gpushare.cluster.journal import JobEvent
@@ -24,7 +25,7 @@ from jupyter_gpushare.cluster.launch import generation
 from jupyter_gpushare.cluster.loop import ServiceLoop
 from jupyter_gpushare.cluster.service import ClusterService
 from jupyter_gpushare.cluster.views import cluster_view
-from jupyter_gpushare.errors import DoesNotFit, InvalidValue
+from jupyter_gpushare.errors import DoesNotFit, InvalidValue, UnknownJob
 from jupyter_gpushare.settings import JobPolicy
 from jupyter_gpushare.wire.jobs import JobView
 
@@ -180,6 +181,26 @@ def test_the_same_job_is_submitted_once(site: Site) -> None:
 def test_an_id_that_an_engine_could_not_name_is_refused(site: Site, id: str) -> None:
     with pytest.raises(InvalidValue, match="a-z, 0-9"):
         site.service.submit(id, "", "/tmp", Spec(1))
+
+
+def test_a_job_is_found_that_has_not_ended_whatever_came_after_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "MOST_JOBS", 1)
+    for id in ("first", "second"):
+        site.service.submit(id, "", "/tmp", Spec(1))
+    assert [job.id for job in site.service.jobs(all=True)] == ["first", "second"]
+    assert site.service.job("fir").id == "first"
+    site.service.cancel("second")
+    assert [job.id for job in site.service.jobs(all=True)] == ["first", "second"]
+    site.service.submit("third", "", "/tmp", Spec(1))
+    assert [job.id for job in site.service.jobs(all=True)] == ["first", "third"]
+
+
+def test_no_id_is_the_beginning_of_none(site: Site) -> None:
+    site.service.submit("a", "", "/tmp", Spec(1))
+    with pytest.raises(UnknownJob):
+        site.service.cancel("")
 
 
 def test_a_job_that_the_nodes_could_never_hold_is_refused(site: Site) -> None:

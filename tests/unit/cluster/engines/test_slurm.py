@@ -13,7 +13,7 @@ import pytest
 from slurm import Slurm
 
 from jupyter_gpushare.cluster.engines.engine import Lease, Node, Refused, Start
-from jupyter_gpushare.cluster.engines.sbatch import options_in
+from jupyter_gpushare.cluster.engines.sbatch import options_in, options_of_job, reservation_in
 from jupyter_gpushare.cluster.engines.slurm import SlurmEngine
 from jupyter_gpushare.cluster.engines.slurm_nodes import node_of
 from jupyter_gpushare.cluster.looks.looks import look_at
@@ -90,6 +90,32 @@ def test_the_nodes_are_those_of_the_partition_alone(
     finally:
         slurm.run("scontrol", "update", "partition=all", "default=yes")
         slurm.run("scontrol", "delete", "partition=small")
+
+
+@pytest.mark.system
+def test_the_nodes_are_those_of_the_reservation_alone(make_site: Sites, slurm: Slurm) -> None:
+    def said(options: str) -> dict[str, str]:
+        given = Settings(cluster_sbatch=options, cluster_directory="/proc/jobs")
+        return {check.name: check.sentence for check in slurm_checks(given)}
+
+    lab = ("reservation=lab", "nodes=n1", "users=root", "starttime=now", "duration=60")
+    slurm.run("scontrol", "create", "reservation", *lab)
+    try:
+        until(lambda: slurm.states()["n1"] == "resv")  # Slurm takes some seconds
+        assert [name for name, node in SlurmEngine("c").nodes().items() if not node.gpus] == ["n1"]
+        site = make_site("--reservation=lab")
+        site.begin("a", LONG, 0.02)
+        assert (site.service.nodes.keys(), site.job("a").place) == ({"n1"}, {"n1": 1})
+        assert said("--reservation lab")["Slurm GPUs"] == "2 GPUs on 1 of 1 node"
+        assert said("")["Slurm GPUs"] == "3 GPUs on 2 of 3 nodes"
+        why = "Slurm has no reservation x, which `cluster_sbatch` names; there is lab"
+        assert said("--reservation=x")["Slurm reservation"] == why
+        with pytest.raises(EngineUnavailable, match=why):
+            SlurmEngine("c", ["--reservation=x"]).nodes()
+        site.finish(a=LONG)
+        until(lambda: slurm.run("squeue", "-h") == "")
+    finally:
+        slurm.run("scontrol", "delete", "reservation=lab")
 
 
 def test_a_look_asks_slurm_as_often_for_twenty_jobs_as_for_one(
@@ -251,13 +277,14 @@ def test_other_jobs_of_the_user_may_have_any_name(slurm: Slurm) -> None:
 
 
 def test_where_slurm_is_not_installed_no_job_is_taken(
-    cluster_settings: MakesSettings, monkeypatch: pytest.MonkeyPatch
+    cluster_settings: MakesSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     settings = cluster_settings(cluster_engine="slurm")
     said = "Slurm: scontrol cannot be run: No such file or directory"
     with pytest.raises(EngineUnavailable, match=f"^{said}$"):
         submit(lambda: None, settings=settings)
+    assert [*tmp_path.glob("state/jobs/*")] == []
     with Cluster(settings) as cluster:
         assert cluster.look().trouble == f"{said}; so this is as it was before"
 
@@ -274,6 +301,22 @@ def test_a_controller_that_is_not_reached_has_refused_nothing(
 def test_options_are_those_of_a_shell() -> None:
     given = options_in("-p gpu -t 5 --account='my lab' --exclusive")
     assert given == ["-pgpu", "-t5", "--account=my lab", "--exclusive"]
+
+
+def test_the_last_reservation_counts_and_else_that_of_sbatch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SBATCH_RESERVATION", "of-all")
+    given = {"": "of-all", "-pa": "of-all", "--reservation a --reserv=b,c": "b,c"}
+    assert {text: reservation_in(options_in(text)) for text in given} == given
+
+
+@pytest.mark.parametrize(
+    ("option", "what"), [("-pall", "partition"), ("--reserv=lab", "reservation")]
+)
+def test_what_is_the_same_for_all_jobs_is_refused_for_one(option: str, what: str) -> None:
+    with pytest.raises(InvalidValue, match=f"SBATCH of the service names the {what}$"):
+        options_of_job([option])
 
 
 @pytest.mark.parametrize(
@@ -305,6 +348,10 @@ def test_options_that_the_service_sets_are_refused_with_what_to_use(text: str, s
             Node(0, 0, True, "it is hot"),
         ),
         ("State=DOWN Gres=gpu:4 GresUsed=gpu:2", Node(4, 2, alive=False)),
+        ("State=DOWN*+DRAIN Gres=gpu:4", Node(0, alive=False)),
+        ("State=IDLE+CLOUD+POWERED_DOWN Gres=gpu:4", Node(0, alive=False)),
+        ("State=MIXED+DRAIN+POWER_DOWN Gres=gpu:4 GresUsed=gpu:2", Node(0, 2)),
+        ("State=MIXED+FAIL Gres=gpu:4 GresUsed=gpu:2", Node(0, 2)),
         (
             "State=MIXED Gres=gpu:2,shard:8 GresUsed=gpu:1,shard:(null):2(IDX:0)",
             Node(2, 1, shards=4),
@@ -319,3 +366,18 @@ def test_options_that_the_service_sets_are_refused_with_what_to_use(text: str, s
 )
 def test_a_node_is_read_from_what_slurm_says(told: str, node: Node) -> None:
     assert node_of(f"NodeName=n1 Arch=x86_64 {told}") == ("n1", node)
+
+
+@pytest.mark.parametrize(
+    ("state", "ours", "gpus"),
+    [
+        ("IDLE+RESERVED", [], 0),
+        ("IDLE+RESERVED", ["n1"], 4),
+        ("IDLE+RESERVED", ["n11"], 0),
+        ("IDLE+MAINTENANCE+RESERVED", ["n1"], 0),
+    ],
+)
+def test_a_reserved_node_has_gpus_for_those_for_whom_it_is(
+    state: str, ours: list[str], gpus: int
+) -> None:
+    assert node_of(f"NodeName=n1 State={state} Gres=gpu:4", ours) == ("n1", Node(gpus))

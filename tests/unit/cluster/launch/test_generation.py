@@ -52,6 +52,9 @@ def test_the_newest_checkpoint_is_that_of_the_latest_iteration(tmp_path: Path) -
         ('{"iteration": 3, "computed": NaN}', None),
         ('{"iteration": 3, "computed": -1}', None),
         ('{"iteration": 3, "computed": 1e300}', None),
+        (f'{{"iteration": 3, "computed": {10**400}}}', None),
+        ('{"iteration": 1e300, "computed": 0.5}', None),
+        ('{"iteration": 3, "computed": 0.5, "of": 1e300}', JobProgress(3, 0.5)),
         ('{"iteration": true, "computed": 1}', None),
         ('{"iteration": "3", "computed": 1}', None),
         ('{"iteration": 3}', None),
@@ -70,7 +73,14 @@ def test_progress_that_cannot_be_is_not_believed(
 
 
 @pytest.mark.parametrize(
-    ("told", "skew"), [('{"skew": 0.5}', 0.5), ('{"skew": 1.5}', 0), ('{"skew": "1"}', 0), ("", 0)]
+    ("told", "skew"),
+    [
+        ('{"skew": 0.5}', 0.5),
+        ('{"skew": 1.5}', 0),
+        (f'{{"skew": {10**400}}}', 0),
+        ('{"skew": "1"}', 0),
+        ("", 0),
+    ],
 )
 def test_a_skew_that_cannot_be_is_not_believed(told: str, skew: float, tmp_path: Path) -> None:
     (tmp_path / "keeps").write_text(told)
@@ -106,3 +116,6 @@ def test_a_generation_has_run_from_its_first_rank_to_its_last_beat(tmp_path: Pat
     os.utime(tmp_path / "master.json", (140.0, 140.0))  # and no beat since
     assert Contents(tmp_path).ran() == 0
     assert Contents(tmp_path / "none").ran() == 0
+    os.utime(tmp_path / "master.json", (1.0, 1.0))
+    beaten(tmp_path, n0=2e9)
+    assert Contents(tmp_path).ran() == generation.MOST_SECONDS

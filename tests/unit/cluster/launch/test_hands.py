@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -162,20 +163,62 @@ def test_a_program_that_is_stopped_is_asked_no_more_until_it_has_ended(
         other.check(job)
     with pytest.raises(TimeoutError, match="has not answered yet"):
         other.check(job)
+    assert not other.has_ended()
+    with pytest.raises(TimeoutError, match="has not answered yet"):
+        other.check(job)
     assert pids() == [pid]  # and no other one is started beside it
     os.kill(pid, signal.SIGCONT)  # it answers too late, and ends
     until(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    assert other.has_ended()
     monkeypatch.setattr(hands, "ANSWER_SECONDS", 20.0)
     other.check(job)
 
 
-@pytest.mark.parametrize("said", ['{"value": 3}', "yes", '{"value": {"begun": 1}}', "[]"])
+def test_a_program_that_is_asked_is_waited_for_by_its_own_user_alone(tmp_path: Path) -> None:
+    asked, ends = tmp_path / "asked", tmp_path / "ends"
+    hangs = f"read line; touch {asked}; until [ -e {ends} ]; do sleep 0.02; done"
+    many = Hands(["sh", "-c", hangs, "{user}"])
+    with ThreadPoolExecutor(1) as users:
+        answer = users.submit(many.of("ada").check, "/a")
+        until(asked.exists)
+        many.keep(())
+        assert not answer.done()
+        ends.touch()
+        with pytest.raises(OSError, match="nothing can be done as ada"):
+            answer.result()
+    before = many.of("ada")
+    many.keep(())
+    assert many.of("ada") is not before
+
+
+NONSENSE = [
+    *('{"value": 3}', "yes", '{"value": {"begun": 1}}', "[]"),
+    '{"value": ' + "[" * 50_000,
+    *('{"value": {"skew": 5}}', '{"value": {"ran": 1e308}}', '{"value": {"told": [3, 1e308]}}'),
+    f'{{"value": {{"told": [{10**30}, 1.5]}}}}',
+]
+
+
+@pytest.mark.parametrize("said", NONSENSE)
 def test_what_answers_nonsense_is_not_believed(said: str) -> None:
-    repeats = f"import sys\nfor line in sys.stdin: print({said!r}, flush=True)"
-    hand = OtherHand([sys.executable, "-c", repeats], "ada")
+    hand = repeating(said)
     with pytest.raises(OSError, match="what runs as ada does not answer what was asked"):
         hand.look("/a", 1, ["n0"], 30.0)
     hand.end()
+
+
+def test_an_error_that_another_verb_raises_is_one_of_the_system() -> None:
+    hand = repeating('{"error": "InvalidValue", "said": "no"}')
+    with pytest.raises(InvalidValue, match=r"^no$"):
+        hand.check("/a")
+    with pytest.raises(OSError, match=r"^no$"):
+        hand.look("/a", 1, ["n0"], 30.0)
+    hand.end()
+
+
+def repeating(said: str) -> OtherHand:
+    repeats = f"import sys\nfor line in sys.stdin: print({said!r}, flush=True)"
+    return OtherHand([sys.executable, "-c", repeats], "ada")
 
 
 def test_a_program_that_cannot_be_started_says_why() -> None:
