@@ -25,9 +25,9 @@ export function show(node: HTMLElement): GpuShareModel {
   const actions = new RestActions(send);
   const view = new GpuShareView(node, english, actions, false);
   model.changed.connect(() => {
-    const { newest, receivedAt, viewer } = model;
-    view.update({ state: newest, receivedAt, viewer }, performance.now());
-    if (newest?.type === 'Error' && newest.code === DISCONNECTED) {
+    const { last, state, viewer } = model;
+    view.show(last, { viewer }, performance.now());
+    if (state?.type === 'Error' && state.code === DISCONNECTED) {
       void logInAgain(send);
     }
   });

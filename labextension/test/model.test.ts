@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { isSnapshot } from '../src/state/notebook';
+import { isSnapshot, State } from '../src/state/notebook';
 import {
   FIRST_RETRY_MS,
   GpuShareModel,
@@ -27,6 +27,9 @@ function connect(): WebSocket {
 
 const tell = (message: object) =>
   sockets[0].onmessage!({ data: JSON.stringify(message) });
+
+const held = (state: State) =>
+  isSnapshot(state) ? state.devices[0].turns[0].held : null;
 
 beforeEach(() => {
   vi.useFakeTimers();
@@ -61,13 +64,9 @@ describe('GpuShareModel', () => {
 
   it('judges the state by its clock, though no event comes', () => {
     tell(snapshot(running));
-    const held = () => {
-      const { state } = model;
-      return isSnapshot(state) ? state.devices[0].turns[0].held : null;
-    };
-    expect(held()).toBe(12);
+    expect(held(model.state)).toBe(12);
     vi.advanceTimersByTime(30_000);
-    expect(held()).toBe(42);
+    expect(held(model.state)).toBe(42);
   });
 
   it('keeps the last state while its server, or its broker, is away', () => {
@@ -109,6 +108,27 @@ describe('GpuShareModel', () => {
     expect(model.known).toEqual(snapshot(running));
     showPage(true);
     expect(sockets).toHaveLength(2);
+  });
+
+  const { broker, ...rest } = snapshot();
+  it.each([
+    { type: 'Error', code: 'unavailable', message: '' },
+    { ...rest, broker: { ...broker, recovering: true } },
+    null // its server does not answer
+  ])('does not age what it knew by the time that it stood by: %#', came => {
+    tell(snapshot(running));
+    vi.advanceTimersByTime(10_000);
+    showPage(false);
+    const stoodBySince = performance.now();
+    vi.advanceTimersByTime(3_600_000);
+    showPage(true);
+    if (came === null) {
+      sockets[1].onclose!();
+    } else {
+      sockets[1].onmessage!({ data: JSON.stringify(came) });
+    }
+    expect(held(model.known)).toBe(22);
+    expect(model.last.validAt).toBe(stoodBySince);
   });
 
   it('does not open a second socket while a retry is due', () => {

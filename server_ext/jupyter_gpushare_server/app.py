@@ -102,7 +102,7 @@ class GpuShareExtension(Delegate, LoggingConfigurable):
         self._interventions = Interventions(server.kernel_manager, self.audit, server.log)
         self.jobs = Jobs(self.settings)
         self._jobs_watch = JobsWatch(self.jobs)
-        self._collector = SnapshotCollector(lambda: self.feed.state, lambda: self._jobs_watch.view)
+        self._collector = SnapshotCollector(self.feed.now, lambda: self._jobs_watch.view)
         self._undo = AsyncExitStack()
         self._export(self._own_environment(server))
         REGISTRY.register(self._collector)

@@ -346,13 +346,13 @@ async def _may_change(handler: JupyterHandler) -> bool:
 
 
 def _viewer(handler: JupyterHandler, may_change: bool) -> Viewer:
-    delegate = handler.settings["gpushare"].delegate(handler.current_user)
-    known: Welcome | None = delegate.feed.welcome
+    feed = handler.settings["gpushare"].delegate(handler.current_user).feed
+    known: Welcome | None = feed.welcome
     return Viewer(
         user="" if known is None else known.user,
         is_administrator=known is not None and known.is_administrator,
         may_change=may_change,
-        kernels=dict(processes(handler.kernel_manager)),
+        kernels=dict(processes(handler.kernel_manager)) if feed.sees_processes else {},
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from .messages import JobLog
 
 LOG_BYTES = 1 << 18  # of the end of a log
 LOOK_SECONDS = 5.0
+LINE_END = re.compile(rb"\r\n?|\n")  # a progress bar writes \r alone
+INSIDE = bytes(range(0x80, 0xC0))  # bytes of UTF-8 that begin no character
 NONE = ClusterView(cluster="", pid=0, jobs=[], nodes=[], trouble="")
 
 
@@ -73,7 +76,7 @@ class Jobs:
             raise NotPermitted("logs are read in the Jupyter server of their user")
         text = files.tail(files.directory_of(self.job(id)), LOG_BYTES + 1)
         is_cut = len(text) > LOG_BYTES
-        lines = text.partition(b"\n")[2] if is_cut else text
+        lines = _whole_lines(text) if is_cut else text
         return JobLog(lines.decode(errors="replace"), is_cut)
 
     def cancel(self, id: str) -> JobView:
@@ -87,6 +90,12 @@ class Jobs:
     def _check(self, id: str) -> None:
         if not self.may_be:
             raise UnknownJob(f"there is no job {id}: you have submitted none on this machine")
+
+
+def _whole_lines(text: bytes) -> bytes:
+    """Return the lines that begin in the end of a log; where none does, the end of its line."""
+    lines = LINE_END.split(text, 1)[-1]
+    return lines if 0 < len(lines) < len(text) else text[1:].lstrip(INSIDE)
 
 
 class JobsWatch:

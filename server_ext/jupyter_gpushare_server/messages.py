@@ -89,7 +89,7 @@ class Viewer(msgspec.Struct, frozen=True, tag=True):
 
     The broker takes the sessions of `user` to be theirs. An administrator may change all sessions
     and the policy; a viewer without `may_change` may only look. `kernels` are this server's, with
-    their process ids.
+    their process ids; there are none where the broker knows these processes by other ids.
     """
 
     user: str

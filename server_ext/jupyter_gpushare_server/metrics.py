@@ -14,10 +14,11 @@ from jupyter_gpushare.wire.jobs import State as JobState
 from jupyter_gpushare.wire.snapshot import DeviceView, SessionView, Snapshot
 from jupyter_gpushare.wire.snapshot import State as SessionState
 
-from .events.attendance import EMPTY, Attendance
+from .events.attendance import Attendance
 from .feed import State
 
 Seen = TypeVar("Seen", DeviceView, NodeView)
+MOST_LEFT = 1000  # sessions that have left and may come back
 STATES = get_args(SessionState)
 JOB_STATES = [state for state in get_args(JobState) if state not in OVER]
 DEVICE_GAUGES: dict[str, tuple[str, Callable[[DeviceView], float]]] = {
@@ -110,15 +111,21 @@ class SnapshotCollector(Collector):
     ) -> None:
         self._state = state
         self._cluster = cluster
-        self._attendance = EMPTY
-        # of sessions that ended: the sums of each counter, by user
-        self._gone: defaultdict[tuple[str, str], float] = defaultdict(float)
+        # by user and session, those that were seen longest ago first
+        self._seen: dict[tuple[str, str], SessionView] = {}
+        self._sums: defaultdict[tuple[str, str], float] = defaultdict(float)  # by counter and user
 
     def observe(self, attendance: Attendance) -> None:
-        """Keep the sums of sessions that left: a counter must never fall."""
-        self._attendance = attendance
-        for view in attendance.closed:
-            _add(self._gone, view)
+        """Add what has grown since each session was seen last: a counter must never fall, though a
+        session may come back with less than it had, or with what was counted before it left."""
+        for view in attendance.present.values():
+            before = self._seen.pop((view.user, view.id), None)
+            self._seen[view.user, view.id] = view
+            for name, (_, value) in COUNTERS.items():
+                grown = value(view) - (0.0 if before is None else value(before))
+                self._sums[name, view.user] += max(0.0, grown)
+        while len(self._seen) > len(attendance.present) + MOST_LEFT:
+            del self._seen[next(iter(self._seen))]
 
     def describe(self) -> list[Metric]:
         return []  # the names depend on the broker; all begin with gpushare_
@@ -142,20 +149,12 @@ class SnapshotCollector(Collector):
             yield from _gauges("node", NODE_GAUGES, cluster.nodes)
 
     def _counters(self) -> Iterator[Metric]:
-        sums = self._gone.copy()
-        for view in self._attendance.present.values():
-            _add(sums, view)
         for name, (sentence, _) in COUNTERS.items():
             family = CounterMetricFamily(f"gpushare_{name}", sentence, labels=["user"])
-            for (counter, user), total in sums.items():
+            for (counter, user), total in self._sums.items():
                 if counter == name:
                     family.add_metric([user], total)
             yield family
-
-
-def _add(sums: defaultdict[tuple[str, str], float], view: SessionView) -> None:
-    for name, (_, value) in COUNTERS.items():
-        sums[name, view.user] += value(view)
 
 
 def _gauges(

@@ -75,13 +75,14 @@ export class GpuSharePanel extends Widget {
   protected override onUpdateRequest(message: Message): void {
     super.onUpdateRequest(message);
     if (this.isVisible) {
-      const { newest, receivedAt, viewer } = this._model;
+      const { last, viewer } = this._model;
       const { session, paths } = this._front;
       const again = (notebook: Notebook) => this._front.again(notebook);
       const own = session?.id;
       const jobs = this._jobs;
-      this._view.update(
-        { state: newest, receivedAt, viewer, own, paths, again, jobs },
+      this._view.show(
+        last,
+        { viewer, own, paths, again, jobs },
         performance.now()
       );
     }

@@ -13,7 +13,7 @@ import {
   ITurnView
 } from './snapshot';
 
-/** After a change of state, its event has come. */
+/** An event comes at most this late. */
 const LATE_SECONDS = 2;
 
 /**

@@ -33,19 +33,14 @@ export class GpuShareModel {
     return this._last.snapshot;
   }
 
-  /** The last message, for callers that judge its age themselves. */
-  get newest(): State {
-    return this._newest;
+  /** The same with its age, for a view that judges it at times of its own. */
+  get last(): LastSnapshot {
+    return this._last;
   }
 
   /** The viewer and their permissions; null before the server has sent them. */
   get viewer(): IViewer | null {
     return this._viewer;
-  }
-
-  /** When `newest` came, on the clock of `performance.now()`. */
-  get receivedAt(): number {
-    return this._receivedAt;
   }
 
   get changed(): ISignal<this, void> {
@@ -99,24 +94,27 @@ export class GpuShareModel {
       this._socket.onclose = this._socket.onmessage = null;
       this._socket.close();
       this._socket = null;
+      this._stoodBySince ??= performance.now();
     }
   }
 
   private _tell(state: State): void {
-    this._newest = state;
-    this._receivedAt = performance.now();
-    this._last.take(state, this._receivedAt);
+    if (this._stoodBySince !== null) {
+      // what was known then may not have gone on until now
+      this._last.take(null, this._stoodBySince);
+      this._stoodBySince = null;
+    }
+    this._last.take(state, performance.now());
     this._changed.emit();
   }
 
   private _changed = new Signal<this, void>(this);
   private _connect: () => WebSocket;
-  private _newest: State = null;
   private _page: Document;
   private _last = new LastSnapshot();
-  private _receivedAt = 0;
   private _retry = FIRST_RETRY_MS;
   private _socket: WebSocket | null = null;
+  private _stoodBySince: number | null = null;
   private _timer: ReturnType<typeof setTimeout> | undefined;
   private _viewer: IViewer | null = null;
 }

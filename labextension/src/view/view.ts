@@ -48,13 +48,8 @@ import {
 } from '../state/snapshot';
 import { use } from './use';
 
-/**
- * The data of a view; `receivedAt` is when `state` came, in milliseconds of any
- * clock.
- */
+/** What a view shows beside the state. */
 export interface IViewData {
-  state: State;
-  receivedAt: number;
   viewer?: IViewer | null;
   own?: string;
   /** Names of the notebooks that this page knows. */
@@ -63,6 +58,12 @@ export interface IViewData {
   again?: (notebook: Notebook) => (() => Promise<void>) | null;
   /** The viewer's jobs; null on pages that are not of one user. */
   jobs?: IJobs | null;
+}
+
+/** `receivedAt` is when `state` came, in milliseconds of any clock. */
+export interface IStateData extends IViewData {
+  state: State;
+  receivedAt: number;
 }
 
 interface INotice {
@@ -91,11 +92,18 @@ export class GpuShareView {
     node.classList.add('jp-GpuShare');
   }
 
-  /** `now` is of the clock of `receivedAt`. */
-  update(data: IViewData, now = data.receivedAt): void {
-    if (data.state !== this._data.state) {
+  /** For pages without a model; `now` is of the clock of `receivedAt`. */
+  update(data: IStateData, now = data.receivedAt): void {
+    if (data.state !== this._state) {
+      this._state = data.state;
       this._last.take(data.state, data.receivedAt);
     }
+    this.show(this._last, data, now);
+  }
+
+  /** `last` is the model's, which has taken states also while this was hidden. */
+  show(last: LastSnapshot, data: IViewData, now: number): void {
+    this._last = last;
     this._data = data;
     this.tick(now);
   }
@@ -247,7 +255,8 @@ export class GpuShareView {
   private _last = new LastSnapshot();
   private _rows = new Map<string, number>();
   private _runsKernels: boolean;
-  private _data: IViewData = { state: null, receivedAt: 0 };
+  private _state: State = null;
+  private _data: IViewData = {};
   private _timer: ReturnType<typeof setTimeout> | undefined;
   private _trans: ITranslate;
 }

@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, it } from 'vitest';
+import { LastSnapshot } from '../../src/state/last_snapshot';
 import { DISCONNECTED, State } from '../../src/state/notebook';
 import { ISessionView } from '../../src/state/snapshot';
 import {
@@ -64,6 +65,17 @@ describe('when things are odd', () => {
     show([running]);
     expect(node.textContent).not.toContain(message);
     expect(node.querySelector('.jp-mod-stale')).toBeNull();
+  });
+
+  it('shows what was last, though it came while this was hidden', () => {
+    const last = new LastSnapshot();
+    last.take(snapshot(running), 0);
+    view.show(last, {}, 0);
+    last.take(snapshot(waiting), 60_000);
+    last.take({ ...gone, message: 'gone' }, 61_000);
+    view.show(last, {}, 3_600_000);
+    expect(texts('table .jp-GpuShare-name')).toEqual(['bob.ipynb']);
+    expect(node.textContent).toContain('what was 58:59 ago');
   });
 
   it('says that the server does not answer, and what has ended with it', () => {

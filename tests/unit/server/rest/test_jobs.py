@@ -116,15 +116,25 @@ async def test_a_job_whose_directory_is_made_is_submitted(api: Any, cluster: Set
 
 
 @pytest.mark.system
-async def test_a_long_log_is_cut_to_whole_lines(api: Any, start: Start) -> None:
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])  # a progress bar writes \r alone
+async def test_a_long_log_is_cut_to_whole_lines(api: Any, start: Start, end: str) -> None:
     lines = LOG_BYTES // 10
-    job = await asyncio.to_thread(start, f"for i in range({lines}): print(f'line {{i:>9}}')")
+    script = f"for i in range({lines}): print(f'line {{i:>9}}', end={end!r})"
+    job = await asyncio.to_thread(start, script)
     await asyncio.to_thread(job.wait, 60)
     _, body = await api("jobs", job.id, "log")
     assert body["is_cut"]
     assert len(body["text"]) <= LOG_BYTES
     found = body["text"].splitlines()
     assert found == [f"line {i:>9}" for i in range(lines - len(found), lines)]
+
+
+@pytest.mark.system
+async def test_of_one_long_line_the_end_is_shown(api: Any, start: Start) -> None:
+    job = await asyncio.to_thread(start, f"print({LOG_BYTES} * 'é', end='!')")
+    await asyncio.to_thread(job.wait, 60)
+    _, body = await api("jobs", job.id, "log")
+    assert body == {"text": (LOG_BYTES // 2 - 1) * "é" + "!", "is_cut": True}
 
 
 @pytest.mark.system

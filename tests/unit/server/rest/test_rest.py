@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from jupyter_gpushare.wire import messages as m
+from jupyter_gpushare.wire.demand import Demand
 from jupyter_gpushare.wire.snapshot import Snapshot
 
 from ....polling import next_of
@@ -82,7 +83,7 @@ async def test_the_policy_can_be_read_and_chosen_in_either_case(
 async def test_a_waiting_session_is_shown_with_its_queue_position_and_reason(
     api: Any, join: Any, shown: Any
 ) -> None:
-    demand = m.Demand(1000, 500, True)
+    demand = Demand(1000, 500, True)
     alice, bob = await join("alice", demand=demand), await join("bob", demand=demand)
     alice.send(m.Request(1))
     alice.receive()
@@ -103,7 +104,7 @@ async def test_a_waiting_session_is_shown_with_its_queue_position_and_reason(
 async def test_a_holder_is_asked_to_yield_and_a_wait_is_cancelled(
     api: Any, join: Any, shown: Any
 ) -> None:
-    demand = m.Demand(1000, 500, True)
+    demand = Demand(1000, 500, True)
     alice, bob = await join("alice", demand=demand), await join("bob", demand=demand)
     alice.send(m.Request(1))
     await asyncio.to_thread(next_of, alice, m.Grant)
@@ -133,7 +134,7 @@ async def test_a_viewer_is_told_their_permissions(api: Any, found: Any) -> None:
 
 @pytest.mark.system
 async def test_the_viewers_kernels_are_named_with_their_processes(
-    api: Any, found: Any, jp_serverapp: Any
+    api: Any, found: Any, jp_serverapp: Any, extension: Any
 ) -> None:
     await found()
     kernel = await jp_serverapp.kernel_manager.start_kernel()
@@ -141,6 +142,8 @@ async def test_the_viewers_kernels_are_named_with_their_processes(
         _, viewer = await api("viewer")
         assert list(viewer["kernels"]) == [kernel]
         assert Path(f"/proc/{viewer['kernels'][kernel]}").exists()
+        extension.feed.sees_processes = False  # as if the broker were outside of a container
+        assert (await api("viewer"))[1]["kernels"] == {}
     finally:
         await jp_serverapp.kernel_manager.shutdown_all()
 
@@ -149,7 +152,7 @@ async def test_the_viewers_kernels_are_named_with_their_processes(
 async def test_a_state_that_is_asked_for_late_has_aged(
     api: Any, join: Any, shown: Any, extension: Any
 ) -> None:
-    alice = await join("alice", demand=m.Demand(1000, 500, True))
+    alice = await join("alice", demand=Demand(1000, 500, True))
     alice.send(m.Request(1))
     await shown(lambda state: state.devices[0].sessions[0].state == "running")
     extension.feed._came -= 100.0  # as if it had come that long ago
