@@ -21,7 +21,7 @@ from ..settings import Settings, socket_path
 from ..wire.launch import log_path
 from ..wire.snapshot import RestingView, SessionView, Snapshot
 from .check import Check
-from .doctor import snapshot_of
+from .doctor import Installation
 
 LOG_BYTES = 64 << 10  # of the end of a log
 FIRST_UID = 1000  # of people; accounts below are those of the system, and are no names
@@ -52,9 +52,9 @@ CODE = re.compile(r"^(?:  \|)? {4}.*\n?", re.MULTILINE)  # the log has it in tra
 REFUSED = re.compile(r"process \d+ of (?!uid \d)(.+?): ")  # a user, of a hub as well
 
 
-def write(path: str, found: Sequence[Check], settings: Settings) -> list[str]:
+def write(path: str, found: Sequence[Check], here: Installation) -> list[str]:
     """Write the file. Return the names of its parts. Raises InvalidValue."""
-    snapshot = snapshot_of(settings)
+    settings, snapshot = here.settings, here.snapshot
     log = CODE.sub("", _end_of(log_path(socket_path(settings))))
     names = Names([*_names(snapshot), *(("u", user) for user in REFUSED.findall(log))])
     parts = {
@@ -119,10 +119,21 @@ def _names(snapshot: Snapshot | None) -> Iterator[tuple[str, str]]:
             for view in known:
                 yield from zip("nsu", (view.name, view.id, view.user), strict=True)
             yield from (("u", user.name) for user in device.users)
-        yield from (("g", group.name) for group in snapshot.groups)
+        yield from _names_in_rules(snapshot)
     yield from (("u", account.pw_name) for account in pwd.getpwall() if account.pw_uid >= FIRST_UID)
     with suppress(OSError, KeyError):
         yield "u", getpass.getuser()
+
+
+def _names_in_rules(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    for group in snapshot.groups:
+        yield "g", group.name
+        yield from (("u", teacher) for teacher in group.teachers)
+    yield from (("g", one.group) for one in snapshot.classes)
+    yield from (("g", one.group) for one in snapshot.reservations)
+    for device in snapshot.devices:
+        # what is left of them by now are the admin's words of whom to ask
+        yield from (("u", reason.who) for view in device.sessions for reason in view.why)
 
 
 def _changed(settings: Settings) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import importlib.metadata
 import json
 import os
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,10 +50,25 @@ print(json.dumps([torch.__version__, self_test(), lanes]))
 WITHOUT_LANES = "notebooks still take turns, and PyTorch's cache is emptied at the end of each turn"
 
 
-def examine(settings: Settings) -> Iterator[Check]:
+class Installation:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @cached_property
+    def snapshot(self) -> Snapshot | None:
+        """Of the broker, which is asked once; None where none responds."""
+        with (
+            suppress(GpuShareError),
+            Client.connect(self.settings, "jupyter gpushare doctor", start=False) as client,
+        ):
+            return client.look()
+        return None
+
+
+def examine(here: Installation) -> Iterator[Check]:
     """Return all checks, in the order in which a user would mend the problems."""
     for look in CHECKS:
-        yield from look(settings)
+        yield from look(here)
 
 
 def picture(found: list[Check]) -> Table:
@@ -65,23 +82,13 @@ def picture(found: list[Check]) -> Table:
     return tables.table_of("Installation", columns, found)
 
 
-def snapshot_of(settings: Settings) -> Snapshot | None:
-    """Return what the broker shows; None where none responds."""
-    with (
-        suppress(GpuShareError),
-        Client.connect(settings, "jupyter gpushare doctor", start=False) as client,
-    ):
-        return client.look()
-    return None
-
-
 # --- checks ---------------------------------------------------------------------------------------
 
 
 SEEN = ("0", "off")  # values of hidepid
 
 
-def _proc(settings: Settings) -> Iterator[Check]:
+def _proc(here: Installation) -> Iterator[Check]:
     """No check where processes of other users are visible."""
     with suppress(OSError):
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
@@ -96,7 +103,7 @@ def _proc(settings: Settings) -> Iterator[Check]:
             yield Check("processes", "warning", sentence)
 
 
-def _system(settings: Settings) -> Iterator[Check]:
+def _system(here: Installation) -> Iterator[Check]:
     text = f"Python {platform.python_version()} on {platform.platform()}"
     if sys.platform == "linux":
         yield Check("system", "ok", text)
@@ -104,7 +111,7 @@ def _system(settings: Settings) -> Iterator[Check]:
         yield Check("system", "problem", f"{text}: only Linux is supported")
 
 
-def _packages(settings: Settings) -> Iterator[Check]:
+def _packages(here: Installation) -> Iterator[Check]:
     for name, if_missing in PACKAGES.items():
         try:
             yield Check(name, "ok", importlib.metadata.version(name))
@@ -113,7 +120,7 @@ def _packages(settings: Settings) -> Iterator[Check]:
             yield Check(name, state, if_missing or f"is not installed: pip install {name}")
 
 
-def _core(settings: Settings) -> Iterator[Check]:
+def _core(here: Installation) -> Iterator[Check]:
     try:
         from .. import _core
     except ImportError as error:
@@ -126,11 +133,12 @@ def _core(settings: Settings) -> Iterator[Check]:
         yield Check("C++ module", "problem", f"{versions}: install the package again")
 
 
-def _server_extension(settings: Settings) -> Iterator[Check]:
+def _server_extension(here: Installation) -> Iterator[Check]:
     enabled = None
     for directory in reversed(_jupyter_paths("jupyter_config_path")):
-        for file in sorted((directory / "jupyter_server_config.d").glob("*.json")):
-            enabled = _is_enabled(file, enabled)
+        # of a directory that may not be entered it finds none, unlike a Path
+        for name in sorted(glob.glob("jupyter_server_config.d/*.json", root_dir=directory)):
+            enabled = _is_enabled(directory / name, enabled)
         enabled = _is_enabled(directory / "jupyter_server_config.json", enabled)
     if enabled:
         yield Check("server extension", "ok", "enabled")
@@ -148,9 +156,9 @@ def _is_enabled(file: Path, before: bool | None) -> bool | None:
         return before
 
 
-def _lab_extension(settings: Settings) -> Iterator[Check]:
+def _lab_extension(here: Installation) -> Iterator[Check]:
     for directory in _jupyter_paths("jupyter_path", "labextensions"):
-        if (directory / "jupyter-gpushare" / "package.json").is_file():
+        if os.path.isfile(directory / "jupyter-gpushare" / "package.json"):
             yield Check("lab extension", "ok", str(directory / "jupyter-gpushare"))
             return
     yield Check("lab extension", "problem", "is not installed: install the package again")
@@ -162,18 +170,22 @@ def _jupyter_paths(function: str, *parts: str) -> list[Path]:
     return [Path(path) for path in getattr(paths, function)(*parts)]
 
 
-def _socket(settings: Settings) -> Iterator[Check]:
+def _socket(here: Installation) -> Iterator[Check]:
     from ..wire.launch import checked
 
     try:
-        directory = checked(socket_path(settings)).parent
-        mode = stat.S_IMODE(directory.stat().st_mode)
+        directory = checked(socket_path(here.settings)).parent
+        status = os.stat(f"{directory}/")  # the slash: it has to be a directory
     except GpuShareError as error:
         yield Check("socket", "problem", str(error))
     except FileNotFoundError:
         yield Check("socket", "ok", f"{directory} will be made by the first broker")
+    except OSError as error:
+        mend = "ask its owner, or set JUPYTER_GPUSHARE_SOCKET to a path in a directory of yours"
+        sentence = f"{directory} cannot be reached ({error.strerror}): {mend}"
+        yield Check("socket", "problem", sentence)
     else:
-        yield _mode(directory, mode, directory.stat().st_uid == os.getuid())
+        yield _mode(directory, stat.S_IMODE(status.st_mode), status.st_uid == os.getuid())
 
 
 def _mode(directory: Path, mode: int, is_own: bool) -> Check:
@@ -187,9 +199,9 @@ def _mode(directory: Path, mode: int, is_own: bool) -> Check:
     return Check("socket", "ok", f"{directory}, mode {mode:o}")
 
 
-def _broker(settings: Settings) -> Iterator[Check]:
+def _broker(here: Installation) -> Iterator[Check]:
     try:
-        with Client.connect(settings, "jupyter gpushare doctor", start=False) as client:
+        with Client.connect(here.settings, "jupyter gpushare doctor", start=False) as client:
             welcome = client.welcome
     except (BrokerUnavailable, NotPermitted) as error:
         yield Check("broker", "warning", str(error))
@@ -202,40 +214,41 @@ def _broker(settings: Settings) -> Iterator[Check]:
         yield Check("broker", "ok" if same else "warning", text + mend)
 
 
-def _accounts(settings: Settings) -> Iterator[Check]:
+def _accounts(here: Installation) -> Iterator[Check]:
     """The check of the accounts, by the answer of the broker, which has the file open and may run
     as another user."""
-    if (snapshot := snapshot_of(settings)) is None:
+    if here.snapshot is None:
         return  # another check says so already
-    if trouble := snapshot.broker.accounts:
+    if trouble := here.snapshot.broker.accounts:
         mend = "set JUPYTER_GPUSHARE_ACCOUNTS to a file that the broker can make"
         yield Check("accounts", "warning", f"{trouble}: {mend}")
     else:
         yield Check("accounts", "ok", "kept: `jupyter gpushare report` shows them")
 
 
-def _rulebook(settings: Settings) -> Iterator[Check]:
+def _rulebook(here: Installation) -> Iterator[Check]:
     """The check of the rulebook: the broker's answer comes first, because its file may be another
     one than ours."""
-    snapshot = snapshot_of(settings)
-    if snapshot is not None and snapshot.rulebook_error:
-        yield Check("rules", "problem", snapshot.rulebook_error)
-    elif settings.rulebook:
+    rulebook = here.settings.rulebook
+    if here.snapshot is not None and here.snapshot.rulebook_error:
+        yield Check("rules", "problem", here.snapshot.rulebook_error)
+    elif rulebook:
         try:
-            rulebook_file.load(settings.rulebook)
+            rulebook_file.load(rulebook)
         except GpuShareError as error:
             yield Check("rules", "problem", str(error))
         else:
-            yield Check("rules", "ok", settings.rulebook)
+            yield Check("rules", "ok", rulebook)
 
 
 SHARED = "jobs share the GPUs of {}, and take turns only where a broker runs on the node"
 
 
-def _jobs(settings: Settings) -> Iterator[Check]:
+def _jobs(here: Installation) -> Iterator[Check]:
     """Tell where jobs would run: by the service of another user, or by an engine of one's own."""
     from ..wire.launch import is_of_another_user
 
+    settings = here.settings
     nodes: Mapping[str, Node | NodeView]
     try:
         if settings.cluster_url or is_of_another_user(cluster_socket_path(settings)):
@@ -262,13 +275,13 @@ def _jobs(settings: Settings) -> Iterator[Check]:
         yield Check("jobs", "ok", there)
 
 
-def _devices(settings: Settings) -> Iterator[Check]:
+def _devices(here: Installation) -> Iterator[Check]:
     from ..devices import find_all
     from ..format import size
 
-    sessions = _sessions(settings)
+    sessions = _sessions(here.snapshot)
     yield _driver()
-    for device in find_all(settings):
+    for device in find_all(here.settings):
         text = f"{device.description}, {size(device.capacity_bytes)}"
         usage = device.usage() if device.usage is not None else None
         if usage is not None:
@@ -286,9 +299,8 @@ def _driver() -> Check:
     return Check("GPU driver", "ok", version)
 
 
-def _sessions(settings: Settings) -> dict[str, set[int]]:
+def _sessions(snapshot: Snapshot | None) -> dict[str, set[int]]:
     """The processes that share, by device; none where no broker runs."""
-    snapshot = snapshot_of(settings)
     devices = snapshot.devices if snapshot is not None else []
     return {device.name: {view.pid for view in device.sessions} for device in devices}
 
@@ -307,7 +319,7 @@ def _memory(capacity: int, usage: GpuUse, sessions: set[int]) -> str:
     return f"{text}; {told}memory is unmanaged: of programs that do not share (process {which})"
 
 
-def _visible(settings: Settings) -> Iterator[Check]:
+def _visible(here: Installation) -> Iterator[Check]:
     """Tell the meaning of `cuda:N` here if the broker means another GPU by it."""
     from ..devices import nvml
     from ..devices.visible import VARIABLE, Visible
@@ -328,7 +340,7 @@ def _visible(settings: Settings) -> Iterator[Check]:
         yield Check("visible GPUs", "warning", hidden)
 
 
-def _torch(settings: Settings) -> Iterator[Check]:
+def _torch(here: Installation) -> Iterator[Check]:
     """Whether torch can be imported, whether its memory can be measured, and shared on a GPU."""
     try:
         importlib.metadata.version("torch")
@@ -385,7 +397,7 @@ PACKAGES = {
     "torch": "is not installed: code takes turns inside `with jupyter_gpushare.turn():` only",
 }
 
-CHECKS: tuple[Callable[[Settings], Iterator[Check]], ...] = (
+CHECKS: tuple[Callable[[Installation], Iterator[Check]], ...] = (
     _system,
     _packages,
     _core,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ..format import LABELS, duration, expected, moment, plain, size, title
 from ..tables import HUES, MEMORY, Column, Table, table_of
-from ..wire.messages import Squeezing
+from ..wire.demand import Squeezing
 from ..wire.snapshot import (
     DeviceView,
     LaneView,

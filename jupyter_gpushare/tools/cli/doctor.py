@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...settings import Settings
 from ..check import Check
 from .argument_types import add_json
 from .connection import settings_of
@@ -15,6 +14,7 @@ from .output import show_growing, show_json, tell
 
 if TYPE_CHECKING:
     from ...tables import Table
+    from ..doctor import Installation
 
 HELP = "check the installation, and say how to repair it"
 
@@ -32,30 +32,30 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from .. import doctor
 
-    settings = settings_of(arguments)
+    here = doctor.Installation(settings_of(arguments))
     found: list[Check] = []
     if arguments.json:
-        found += doctor.examine(settings)
+        found += doctor.examine(here)
         show_json(found)
     else:
-        show_growing(_pictures(found, settings))
+        show_growing(_pictures(found, here))
     if arguments.bundle:
-        _write_bundle(arguments.bundle, found, settings)
+        _write_bundle(arguments.bundle, found, here)
     return int(any(check.state == "problem" for check in found))
 
 
-def _pictures(found: list[Check], settings: Settings) -> Iterator[Table]:
+def _pictures(found: list[Check], here: Installation) -> Iterator[Table]:
     """The table of the checks so far, which are `found`: a slow one must not keep the others."""
     from .. import doctor
 
     yield doctor.picture(found)
-    for check in doctor.examine(settings):
+    for check in doctor.examine(here):
         found.append(check)
         yield doctor.picture(found)
 
 
-def _write_bundle(path: str, found: list[Check], settings: Settings) -> None:
+def _write_bundle(path: str, found: list[Check], here: Installation) -> None:
     from .. import bundle
 
-    parts = bundle.write(path, found, settings)
+    parts = bundle.write(path, found, here)
     tell(f"{Path(path).resolve()} has {', '.join(parts)}: look at it before you send it")

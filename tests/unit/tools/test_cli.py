@@ -19,13 +19,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from jupyter_gpushare.reasons import Reason
 from jupyter_gpushare.settings import ENGINES, Settings
+from jupyter_gpushare.tools import bundle
 from jupyter_gpushare.tools.cli import keys, top
 from jupyter_gpushare.tools.cli.connection import settings_of
 from jupyter_gpushare.tools.cli.parser import make_parser
+from jupyter_gpushare.tools.doctor import Installation
 from jupyter_gpushare.wire import launch
 from jupyter_gpushare.wire import messages as m
+from jupyter_gpushare.wire import snapshot as s
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import Snapshot
 
@@ -291,6 +296,21 @@ def test_the_doctor_tells_how_to_mend_what_is_wrong(
 
 
 @pytest.mark.system
+@pytest.mark.parametrize("directory", ["file", "loop"])
+def test_the_doctor_says_that_a_directory_cannot_be_reached(
+    checks: Checks, socket_directory: Path, directory: str
+) -> None:
+    (socket_directory / "file").touch()
+    (socket_directory / "loop").symlink_to("loop")
+    place = str(socket_directory / directory / "b.sock")
+    no_name = f"/{300 * 'x'}"  # fails for root, too
+    found = checks(JUPYTER_GPUSHARE_SOCKET=place, JUPYTER_PATH=no_name, JUPYTER_CONFIG_PATH=no_name)
+    assert found["socket"]["state"] == "problem"
+    assert found["socket"]["sentence"].startswith(f"{socket_directory / directory} cannot be")
+    assert {"server extension", "lab extension"} <= found.keys()
+
+
+@pytest.mark.system
 def test_the_doctor_says_why_no_job_can_run(checks: Checks, tmp_path: Path) -> None:
     found = checks(JUPYTER_GPUSHARE_CLUSTER_ENGINE="slurm", PATH=str(tmp_path))["Slurm"]
     assert found["state"] == "problem"
@@ -369,8 +389,8 @@ def test_a_bundle_has_what_a_maintainer_needs_and_no_names(
             log.writelines(f"{line}\n" for line in TROUBLE)
         done = gpushare("doctor", "--bundle", str(file), JUPYTER_GPUSHARE_QUANTUM_SECONDS="0.5")
     assert f"{file} has README.txt, checks.json, settings.json" in done.stderr + done.stdout
-    with zipfile.ZipFile(file) as bundle:
-        parts = {name: bundle.read(name).decode() for name in bundle.namelist()}
+    with zipfile.ZipFile(file) as written:
+        parts = {name: written.read(name).decode() for name in written.namelist()}
     names = {check["name"] for check in json.loads(parts["checks.json"])}
     assert {"system", "broker", "host"} <= names
     sessions = json.loads(parts["snapshot.json"])["devices"][0]["sessions"]
@@ -386,6 +406,26 @@ def test_a_bundle_has_what_a_maintainer_needs_and_no_names(
     again = gpushare("doctor", "--bundle", str(file))
     assert f"{file} is there already: name another file" in again.stderr
     assert again.returncode != 0
+
+
+def test_a_bundle_has_no_name_of_the_rulebook(settings: Settings, tmp_path: Path) -> None:
+    ask = Reason("ask_contact", who="help@lab")
+    rules: dict[str, Any] = {
+        "groups": [s.GroupView("course", 1.0, ["carla"])],
+        "classes": [s.ClassView("seminar", "host", None)],
+        "reservations": [s.ReservationView("workshop", "host", 1.0, 0.0, 1.0, True)],
+    }
+    view = replace(IDLE, reason="ask help@lab", why=[ask])
+    here = Installation(settings)
+    here.snapshot = replace(snapshot_of(view), **rules)
+    bundle.write(str(tmp_path / "report.zip"), [], here)
+    with zipfile.ZipFile(tmp_path / "report.zip") as written:
+        shown = json.loads(written.read("snapshot.json"))
+    (group,), (session,) = shown["groups"], shown["devices"][0]["sessions"]
+    groups = [group["name"], *(shown[kind][0]["group"] for kind in ("classes", "reservations"))]
+    users = [session["user"], *group["teachers"], session["why"][0]["who"]]
+    assert re.fullmatch(r"g\d g\d g\d u\d+ u\d+ u\d+", " ".join([*groups, *users]))
+    assert session["reason"] == f"ask {users[-1]}"
 
 
 @pytest.mark.system

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -24,6 +25,7 @@ from jupyter_gpushare.simulator import workload
 from jupyter_gpushare.simulator.recorder import RecordedEvent
 from jupyter_gpushare.simulator.workload import Workload
 from jupyter_gpushare.tools import cli
+from jupyter_gpushare.wire import demand as wire
 from jupyter_gpushare.wire import messages as m
 from jupyter_gpushare.wire import snapshot as s
 from jupyter_gpushare.wire.client import Client
@@ -143,6 +145,22 @@ def test_changes_of_a_snapshot_are_events_without_names() -> None:
     assert not any(name in text for name in ("ann", "thesis", "secret"))
 
 
+def test_a_notebook_that_comes_back_keeps_its_cells() -> None:
+    """After a rest, or a lost connection, it may be on another device."""
+    first = [view("running"), view("idle", iterations=10, device_seconds=1.0)]
+    later = [view("running"), view("idle", iterations=4, device_seconds=2.0)]
+    shown = [
+        *(snapshot(each, devices=["cuda:0"]) for each in first),
+        snapshot(devices=["cuda:0"]),
+        *(snapshot(each, devices=["cuda:1"]) for each in later),
+    ]
+    subject = workload.from_record(recorded(shown))
+    (job,) = subject.jobs
+    cells = [(cell.iterations, cell.iteration, think(cell)) for cell in job.cells]
+    assert cells == [(10, 0.1, 0.0), (4, 0.5, 2.0)]
+    assert (subject.devices, job.arrival, job.stays) == (2, 0.0, math.inf)
+
+
 def squeezed_record() -> list[RecordedEvent]:
     """A notebook of 4 GiB has 10 iterations of 0.1 s, 10 squeezed to 2 GiB, and 10 as before."""
     whole = {"ephemeral_bytes": 4 * GIB}
@@ -184,7 +202,7 @@ def test_record_writes_what_happens_at_a_broker(settings: Settings, tmp_path: Pa
     path = tmp_path / "record.jsonl"
     code = f"from jupyter_gpushare.tools.cli import main; main(['record', {str(path)!r}])"
     with Client.connect(settings, "tests") as notebook:
-        demand = m.Demand(GIB // 64, GIB // 64, measured=True)
+        demand = wire.Demand(GIB // 64, GIB // 64, measured=True)
         notebook.ask(m.Open("id", "cnn.ipynb", "host", demand=demand))
         recorder = subprocess.Popen([sys.executable, "-c", code])
         with Client.connect(settings, "subscriber") as subscriber:
@@ -352,10 +370,10 @@ def test_each_question_can_be_asked_of_a_record(
 
 # --- two in one lane ------------------------------------------------------------------------------
 
-RISES_AND_FALLS = m.Curve(0.1, GIB, (10, 40, 70, 100, 70, 40, 10))
+RISES_AND_FALLS = wire.Curve(0.1, GIB, (10, 40, 70, 100, 70, 40, 10))
 
 
-def record_of_two(curve: m.Curve | None) -> list[RecordedEvent]:
+def record_of_two(curve: wire.Curve | None) -> list[RecordedEvent]:
     """Two notebooks of one user take turns: 100 iterations of 0.1 s each."""
     both = {"ephemeral_bytes": GIB, "persistent_bytes": 0, "curve": curve}
 
