@@ -2,7 +2,6 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <array>
 #include <cstddef>
 
 #include "bindings/errors.h"
@@ -16,12 +15,25 @@ namespace py = pybind11;
 namespace gpushare {
 namespace {
 
-// In the order of State.
-constexpr std::array kStates = {"idle",   "waiting",   "running",  "overdue",
-                                "paused", "paged_out", "throttled"};
-static_assert(kStates.size() == static_cast<std::size_t>(State::throttled) + 1);
-
-const char* name(State state) { return kStates.at(static_cast<std::size_t>(state)); }
+const char* name(State state) {
+  switch (state) {
+    case State::idle:
+      return "idle";
+    case State::waiting:
+      return "waiting";
+    case State::running:
+      return "running";
+    case State::overdue:
+      return "overdue";
+    case State::paused:
+      return "paused";
+    case State::paged_out:
+      return "paged_out";
+    case State::throttled:
+      return "throttled";
+  }
+  return "";
+}
 
 void register_types(py::module_& module) {
   py::class_<SqueezeOption>(

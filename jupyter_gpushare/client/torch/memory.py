@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ... import _core
-from ...wire.messages import Curve, Demand, Squeezing
+from ...wire.demand import Curve, Demand, Squeezing
 from . import unpublished
 from .demand.counters import ByteCounter, CountedStorages, CudaAllocator, counter_of, index_of
 from .demand.estimator import Estimator, Iteration
@@ -107,10 +107,22 @@ class TorchMemory:
             return
         self._inside = False
         self.is_torn = self._thread != get_ident()
-        target = self.squeeze.target
-        was_squeezed, was_held = self.squeeze.is_active, self.squeeze.is_held
-        if was_squeezed:
+        target, was_held = self.squeeze.target, self.squeeze.is_held
+        if was_squeezed := self.squeeze.is_active:
             self.squeeze.end()
+        iteration, did_fit = self._leave_lane()
+        if was_squeezed:
+            self.squeeze.learn(iteration.ephemeral, self.estimator.needed())
+        self._learn(iteration, did_fit)
+        is_held = self.squeeze.note(iteration.ephemeral, was_squeezed and not was_held)
+        if was_held and self.squeeze.adapt(iteration.ephemeral):
+            self.has_news = True
+        # The next one needs less, if this one was too large.
+        if self.squeeze.target != target or (is_held and not was_held):
+            self.estimator.limit(self.squeeze.target)
+
+    def _leave_lane(self) -> tuple[Iteration, bool]:
+        """Return the measured iteration, and whether it fitted in its lane."""
         if not self.estimator.first_is_over:
             self._counter.adopt()  # earlier gradients, which Python reaches since a step
         was_in_lane = self.lane.inside
@@ -119,33 +131,30 @@ class TorchMemory:
         live, peak = self._counter.take_peak()
         if was_in_lane:  # memory outside of the lane is not the iteration's
             live = max(live, self._counter.kept())
-        if was_in_lane and did_fit and self.estimator.is_learning and not self.lane.survivors():
+            self._forget_first_ones(did_fit)
+        return Iteration(live, peak, self._between, footprint), did_fit
+
+    def _forget_first_ones(self, did_fit: bool) -> None:
+        """Forget the footprints of iterations by which the lane still learned."""
+        if did_fit and self.estimator.is_learning and not self.lane.survivors():
             self.estimator.forget()
-        if was_in_lane and self.lane.learns:
+        if self.lane.learns:
             self.estimator.recent.clear()
-        iteration = Iteration(live, peak, self._between, footprint)
-        if was_squeezed:
-            self.squeeze.learn(iteration.ephemeral, self.estimator.needed())
+
+    def _learn(self, iteration: Iteration, did_fit: bool) -> None:
         if self.estimator.add(iteration, did_fit):
             self.has_news = True
-            is_recorded = self.squeeze.has_news
             is_left = self.squeeze.target == math.inf and not self.squeeze.is_futile
-            if is_left and not is_recorded:
+            if is_left and not self.squeeze.has_news:
                 self.squeeze.forget_options()
         elif not self.estimator.recent:
-            self._first_peak = peak
-        if peak > self._left():
+            self._first_peak = iteration.peak
+        if iteration.peak > self._left():
             self.squeeze.lack_room(True)
         if self.squeeze.target == math.inf and self.squeeze.is_outdated(iteration.ephemeral):
             self.squeeze.forget_options()
         if self.squeeze.has_news and self.estimator.recent:
             self.has_news, self.squeeze.has_news = True, False
-        is_held = self.squeeze.note(iteration.ephemeral, was_squeezed and not was_held)
-        if was_held and self.squeeze.adapt(iteration.ephemeral):
-            self.has_news = True
-        # The next one needs less, if this one was too large.
-        if self.squeeze.target != target or (is_held and not was_held):
-            self.estimator.limit(self.squeeze.target)
 
     def demand(self) -> Demand:
         """Return the measured demand; until two iterations have ended, all memory is persistent."""
