@@ -3,6 +3,7 @@ undone."""
 
 from __future__ import annotations
 
+import ast
 import sys
 import traceback
 from collections import defaultdict
@@ -11,6 +12,7 @@ from threading import current_thread, get_ident, main_thread
 from types import TracebackType
 from typing import Any, TypeAlias
 
+from IPython.core.error import InputRejected
 from IPython.core.inputtransformer2 import cell_magic
 
 from jupyter_gpushare.client import end_of_wait
@@ -25,6 +27,11 @@ AWAY = (
     "This notebook does not wait for room any more: the cell runs with its tensors on disk, which"
     " is slow. Interrupt again to stop it."
 )
+REFUSED = (
+    "This cell did not run: tensors of this notebook are on disk, where the GPU cannot read them."
+    " Run it again to wait for room."
+)
+OURS = "get_ipython().run_line_magic('gpushare', "  # so a cell reads that has our magics
 Call: TypeAlias = Callable[[], None]
 INTERRUPTED = "The interrupt came before the cell began, so it runs: interrupt again to stop it."
 
@@ -47,11 +54,13 @@ class CellEnds:
     def watch(self) -> None:
         self._events.register("pre_execute", self._begins)
         self._events.register("post_execute", self._ended)
+        self._shell.ast_transformers.append(self)
         end_of_wait.lines_of, end_of_wait.line_of = self._lines_of, self._line_of
 
     def unwatch(self) -> None:
         self._events.unregister("pre_execute", self._begins)
         self._events.unregister("post_execute", self._ended)
+        self._shell.ast_transformers.remove(self)
         end_of_wait.lines_of = end_of_wait.line_of = None
         self._ended()
 
@@ -69,9 +78,24 @@ class CellEnds:
             self._at_end[get_ident()].append([])
             cell_begins()
         except KeyboardInterrupt:
-            is_away = (session := current()) is not None and session.paged_out_bytes
-            print(AWAY if is_away else INTERRUPTED, file=sys.stderr)
+            self._tell_interrupt()
         self._show_notices()
+
+    def _tell_interrupt(self) -> None:
+        session = current()
+        if session is None or not session.is_out_of_reach:  # or `visit` tells it
+            is_away = session is not None and session.paged_out_bytes
+            print(AWAY if is_away else INTERRUPTED, file=sys.stderr)
+
+    def visit(self, cell: ast.Module) -> ast.Module:
+        """IPython's last step before it runs a cell. Raises InputRejected where the code could
+        touch memory that is not there: then CUDA would fail for good."""
+        session = current()
+        if session is not None and session.is_out_of_reach and not all(map(_is_ours, cell.body)):
+            refusal = InputRejected(REFUSED)
+            vars(refusal).update(_render_traceback_=lambda: [REFUSED])
+            raise refusal
+        return cell
 
     def _show_notices(self) -> None:
         """Show messages that the broker sends by itself; in a cell, since nothing is shown outside
@@ -122,6 +146,10 @@ class CellEnds:
     def _error(self) -> BaseException | None:
         """Return the error that ended this cell."""
         return getattr(self._shell.last_execution_result, "error_in_exec", None)
+
+
+def _is_ours(statement: ast.stmt) -> bool:
+    return ast.unparse(statement).startswith(OURS)
 
 
 def share_one_cell(lines: list[str]) -> list[str]:

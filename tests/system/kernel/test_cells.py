@@ -12,7 +12,12 @@ import pytest
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 
-from ...conftest import Sessions
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.messages import Evict
+
+from ...conftest import FakeGpus, Sessions
+from ...polling import until
 from ..whole.test_notebooks import Subshell
 from .conftest import TRAIN, Start, WaitUntil, load
 
@@ -111,6 +116,59 @@ def test_the_traceback_of_a_failing_training_shows_only_the_user_and_torch(train
     cell = trainer.run("# a comment\nstep(width=5)")
     assert "mat1 and mat2 shapes cannot be multiplied" in cell.traceback
     assert "gpushare" not in cell.traceback
+
+
+CROWDED = """
+import os, time
+from jupyter_gpushare.client.session.memory import WholeProcess
+class Crowded(WholeProcess):
+    is_out = False
+    def page_out(self, directory):
+        self.is_out = True
+        return 1 << 20, ""
+    def page_in(self):
+        if not os.path.exists("room"):
+            time.sleep(0.05)
+            return "there is no room"
+        self.is_out = False
+        return ""
+    def bytes_out(self):
+        return self.is_out << 20
+current().memory = Crowded()
+"""
+CROWDED_CELLS = {
+    "print('ran')": "This cell did not run: tensors of this notebook are on disk",
+    "%gpushare policy": "→   fair",
+    "%gpushare off": "UsageError: sharing stays on: tensors of this notebook are on disk",
+}
+
+
+@pytest.mark.system
+def test_a_cell_does_not_run_while_the_gpu_cannot_read_its_tensors(
+    gpus: FakeGpus,
+    start: Start,
+    settings: Settings,
+    sessions: Sessions,
+    wait_until: WaitUntil,
+    tmp_path: Path,
+) -> None:
+    gpus.say(f"gpu GPU-a {16 << 30} 0 NVIDIA L4")
+    # The loader reads its variables when a program starts.
+    own = {"JUPYTER_GPUSHARE_DEVICE": "auto", "JPY_SESSION_NAME": "train.ipynb"}
+    notebook = load(start(nursery=None, **own))
+    cell = notebook.run(f"%gpushare on\n{CURRENT}\n{CROWDED}\n{TURN}os.chdir({str(tmp_path)!r})")
+    assert "cuda:0" in cell.text
+    with Client.connect(settings, "tests") as client:
+        client.ask(Evict(sessions()["train.ipynb"].id))
+    wait_until(lambda states: states == {"train.ipynb": "paged_out"})
+    for code, said in CROWDED_CELLS.items():
+        notebook.begin(code)
+        until(lambda: sessions()["train.ipynb"].busy)
+        cell = notebook.interrupt()
+        assert said in cell.traceback + cell.stderr + cell.text
+        assert cell.stdout == ""
+    (tmp_path / "room").touch()
+    assert notebook.run("print('ran')").stdout == "ran\n"
 
 
 # --- a kernel's end -------------------------------------------------------------------------------
