@@ -14,7 +14,7 @@ from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...errors import BrokerUnavailable
+from ...errors import BrokerUnavailable, NoRoom
 from ...settings import Settings, load
 from ...wire import launch
 from ...wire.messages import MAX_NAME_LENGTH
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from ..torch.iterations.boundaries import Boundaries
 
 Batch = TypeVar("Batch")
+STAYS_ON = (
+    "sharing stays on: tensors of this notebook are on disk, and the GPU has no room for them yet;"
+    " try again later"
+)
 
 
 class _Sharing:
@@ -171,8 +175,11 @@ def _name_of_script() -> str:
 
 
 def stop() -> None:
-    """End sharing: remove the hooks and free the place at the broker. Idempotent."""
+    """End sharing: remove the hooks and free the place at the broker. Idempotent. Raises NoRoom
+    where memory is out that a GPU has no room for; then sharing goes on."""
     global _sharing
+    if _sharing is not None and not _sharing.session.may_close():
+        raise NoRoom(STAYS_ON)
     sharing, _sharing = _sharing, None
     if sharing is not None:
         sharing.detach()

@@ -84,16 +84,17 @@ class Dispatch:
         return notices
 
     def _on_grant(self, grant: Grant) -> None:
-        """Use the lane; where the session waits, its turn begins. Grants of other turns belong to
-        requests that were withdrawn."""
+        """Use the lane; where the session waits, its turn begins, once its memory is in. Grants of
+        other turns belong to requests that were withdrawn."""
         turn = self._turn
         if grant.turn != turn.number:
             return
         if turn.waiting:
             self._lane_use.use(grant)
-            if self._residency.paged_out_bytes:
-                self._residency.page_in()
-            turn.begin()
+            if self._residency.page_in():
+                turn.begin()
+            else:
+                turn.decline(self._residency.say_out)
         elif turn.holding:
             self._lane_use.use(grant)
 

@@ -113,8 +113,8 @@ class Memory(Protocol):
         """Return the bytes of the iteration that are still alive in the lane."""
 
     def page_out(self, directory: str) -> tuple[int, str]:
-        """Write persistent memory to a file in `directory` and free it. Return the bytes and an
-        empty string, or 0 and the reason."""
+        """Write persistent memory to a file in `directory` and free it. Return the bytes that are
+        out and an empty string, or 0 and the reason."""
 
     def stop_paging_out(self) -> None:
         """Cancel a `page_out` that runs in another thread."""
@@ -122,6 +122,9 @@ class Memory(Protocol):
     def page_in(self) -> str:
         """Read that memory back to its addresses. Return an empty string, or what could not be
         read."""
+
+    def bytes_out(self) -> int:
+        """Return the bytes of that memory that are still out, and may come back."""
 
     def give_back(self) -> None:
         """Return the free memory of this process's allocators to the device."""
@@ -135,6 +138,9 @@ class Memory(Protocol):
 
         Raises MemoryError if there is no room for the survivors of the lane.
         """
+
+    def release_lane(self) -> None:
+        """The session ends: give up the memory of the lane, unless something is alive in it."""
 
 
 class WholeProcess:
@@ -187,6 +193,8 @@ class WholeProcess:
 
     def evacuate(self) -> None: ...
 
+    def release_lane(self) -> None: ...
+
     def page_out(self, directory: str) -> tuple[int, str]:
         return 0, self.how
 
@@ -194,6 +202,9 @@ class WholeProcess:
 
     def page_in(self) -> str:
         return ""
+
+    def bytes_out(self) -> int:
+        return 0
 
     def give_back(self) -> None:
         from ... import _core  # the process may not have loaded it so far

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 
 from ...errors import ConnectionLost, GpuShareError, ProtocolError
 from ...wire.client import Client
-from ...wire.messages import Busy, Message, PagedOut, PageIn, PageOut, Rest, StaysIn
+from ...wire.messages import Busy, PagedOut, PageIn, PageOut, Rest, StaysIn
 from ..process_groups import Membership
 from .link import LOOK_SECONDS, Link, pauses
 from .placement import Placement
@@ -51,6 +52,7 @@ class Residency:
         self.paged_out_bytes = 0
         self._page_ins = 0  # requests to page in since the last registration
         self._owes_word = False  # the broker was not told yet that the memory is out
+        self._has_told = False  # the user knows that it cannot come back yet
 
     # --- cells -------------------------------------------------------------------------------
 
@@ -66,7 +68,7 @@ class Residency:
 
     def cell_ends(self) -> None:
         with self._link.lock:
-            with contextlib.suppress(ConnectionLost, ProtocolError):
+            with self._unless_interrupted(), contextlib.suppress(ConnectionLost, ProtocolError):
                 self._turn.look()  # for notices about this cell
             self.busy = False
             self._link.say(Busy(False))
@@ -93,6 +95,12 @@ class Residency:
         """Whether the session has to register or page in before iterations."""
         return self._link.rests or self.paged_out_bytes > 0
 
+    @property
+    def is_out_of_reach(self) -> bool:
+        """Whether memory is out that nothing may use before it is back: a GPU cannot read it from
+        the file."""
+        return self._placement.is_gpu and self.paged_out_bytes > 0
+
     def _come_back(self) -> None:
         """Wait for room and page in; without a broker page in at once. The wait of another thread
         for the turn goes on meanwhile, and is the one that is counted."""
@@ -102,10 +110,8 @@ class Residency:
         self.returning = True
         try:
             self.ask_for_place()
-            while (client := self._hears_of_room()) is not None:
-                self._link.sleep(client, LOOK_SECONDS)
-            with self._link.lock:
-                self.page_in()
+            while not self._has_come_back():
+                pass
         except BaseException:  # the broker may not know: the next connection tells it
             with self._link.lock:
                 self._link.break_off()
@@ -115,6 +121,12 @@ class Residency:
             if is_counted:
                 self._usage.stop_wait()
                 self._usage.tell_waited()
+
+    def _has_come_back(self) -> bool:
+        while (client := self._hears_of_room()) is not None:
+            self._link.sleep(client, LOOK_SECONDS)
+        with self._link.lock:
+            return self.page_in()
 
     def _hears_of_room(self) -> Client | None:
         """Take what has come; return the connection, or None if there is nothing to wait for."""
@@ -152,14 +164,47 @@ class Residency:
 
     def on_page_in(self, message: PageIn) -> None:
         self._page_ins += 1
-        self.page_in()
+        if not self.page_in():
+            self.say_out()
 
-    def page_in(self) -> None:
-        if self.paged_out_bytes:
-            trouble = self._owner.memory.page_in()
-            self.paged_out_bytes, self._owes_word = 0, False
-            if trouble:
-                self._owner.on_trouble(trouble)
+    def page_in(self) -> bool:
+        """Return whether the memory can be used again. On `host` it can where it could not be read
+        back, too: it is in the file. On a GPU what has found no room stays out; the user hears of
+        it once."""
+        if not self.paged_out_bytes:
+            return True
+        with self._unless_interrupted():
+            trouble, had_told = self._owner.memory.page_in(), self._has_told
+            is_lacking = bool(trouble) and self._placement.is_gpu
+            self.paged_out_bytes = self._bytes_kept_out() if is_lacking else 0
+        self._owes_word, self._has_told = False, self.is_out_of_reach
+        if trouble and not had_told:
+            is_tried_again = self._has_told and not self._link.is_closed
+            self._owner.on_trouble(f"{trouble}; trying again" if is_tried_again else trouble)
+        return not self.paged_out_bytes
+
+    def _bytes_kept_out(self) -> int:
+        """Put out again what has come back, since the broker counts a session in or out as a
+        whole."""
+        memory = self._owner.memory
+        if memory.bytes_out():
+            memory.page_out(self.directory)
+        return memory.bytes_out()
+
+    @contextlib.contextmanager
+    def _unless_interrupted(self) -> Iterator[None]:
+        """A message was taken that an interrupt keeps from its effect, such as a Grant or a
+        PageIn: the next connection tells the broker what holds."""
+        try:
+            yield
+        except BaseException:
+            self._link.break_off()
+            raise
+
+    def say_out(self) -> None:
+        """Tell the broker that the memory is out. It says when there is room again, if a cell or a
+        turn needs it."""
+        self._link.say(PagedOut(self.paged_out_bytes, self._page_ins))
 
     def was_registered(self) -> None:
         """The session is registered, and the broker counts its page-ins from 0."""
@@ -179,9 +224,10 @@ class Residency:
             self._link.say(StaysIn(ON_GPU))
             return
         self.paged_out_bytes, reason = self._move_out()
-        out = PagedOut(self.paged_out_bytes, self._page_ins)
-        answer: Message = StaysIn(reason) if reason else out
-        self._link.say(answer)
+        if reason:
+            self._link.say(StaysIn(reason))
+        else:
+            self.say_out()
 
     def page_out_in_turn(self) -> bool:
         """Page out with the survivors of the lane, at the end of a turn, since there is no room for
@@ -202,7 +248,7 @@ class Residency:
         if self._owes_word:
             self._owes_word = False
             self._link.say(self._usage.report(time.monotonic(), holding=False))
-            self._link.say(PagedOut(self.paged_out_bytes, self._page_ins))
+            self.say_out()
 
     def on_rest(self, message: Rest) -> None:
         """Rest, if the persistent memory can be moved to disk: the broker has to count what stays
@@ -225,7 +271,12 @@ class Residency:
         that is out already stays there, as the broker expects."""
         if self.paged_out_bytes:
             return self.paged_out_bytes, ""
-        return self._owner.memory.page_out(self.directory)
+        with self._unless_interrupted():
+            try:
+                return self._owner.memory.page_out(self.directory)
+            except BaseException:
+                self.paged_out_bytes = self._owner.memory.bytes_out()
+                raise
 
 
 def _cache_directory() -> str:

@@ -44,7 +44,7 @@ from .dispatch import Dispatch
 from .gaps import Gaps
 from .keeper import Keeper
 from .lane_use import LaneUse
-from .link import LOOK_SECONDS, Link
+from .link import GOODBYE_SECONDS, LOOK_SECONDS, Link
 from .memory import Memory, PageQuotas, WholeProcess
 from .placement import Placement
 from .registration import Registration
@@ -210,6 +210,12 @@ class Session:
         return self._residency.paged_out_bytes
 
     @property
+    def is_out_of_reach(self) -> bool:
+        """Whether memory of this process is out that no code may use: a GPU cannot read it from
+        the file."""
+        return self._residency.is_out_of_reach
+
+    @property
     def page_directory(self) -> str:
         """The directory of files to which memory is written; it exists."""
         return self._residency.directory
@@ -239,20 +245,30 @@ class Session:
         A process that ends need not call this: its socket ends with it.
         """
         self._link.is_closed = True
+        is_ours = self in _living  # a forked child has neither the place nor the lane
         _living.discard(self)
-        if self._link.lock.acquire(blocking=False):
-            try:
-                self._say_goodbye()
-            finally:
-                self._link.lock.release()
-        self._link.close()
-        self._turn.close()
-        self._keeper.end()
+        try:  # the keeper may be about to connect
+            if is_ours and self._link.lock.acquire(timeout=GOODBYE_SECONDS):
+                try:
+                    self._say_goodbye()
+                finally:
+                    self._link.lock.release()
+        finally:  # an interrupt comes once
+            self._link.close()
+            self._turn.close()
+            self._keeper.end()
+
+    def may_close(self) -> bool:
+        """Whether memory is in, or has come in now: without a session nothing else would bring it
+        back, and code could use it on a GPU, where it is not."""
+        with self._link.lock:
+            return not self.is_out_of_reach or self._residency.page_in()
 
     def _say_goodbye(self) -> None:
         """Say goodbye, unless something of this process stays in the lane: then the broker finds
         the connection lost and this process alive, and leaves the lane's memory to it."""
         if self._turn.leave_lane():
+            self.memory.release_lane()
             self._link.say_goodbye()
 
     def change(

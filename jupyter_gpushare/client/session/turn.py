@@ -193,6 +193,15 @@ class Turn:
         self._idle_turn.lend()
         self._wake()
 
+    def decline(self, say_why: Callable[[], None]) -> None:
+        """End the turn that was granted before it begins, and request the next one; the thread
+        waits on."""
+        self.say_end()
+        say_why()
+        self.number += 1
+        self._link.say(Request(self.number))
+        self._wake()
+
     def on_yield(self, message: Yield) -> None:
         """Note the request; a direct handoff may have obeyed it already."""
         self._gaps.note_request(time.monotonic(), message.until_cell_ends)

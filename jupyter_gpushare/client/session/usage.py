@@ -50,6 +50,7 @@ class Usage:
         self.since = 0.0  # when this turn, or this wait, began
         self._waited_before = 0.0  # seconds of the waits before this one
         self._reported = 0
+        self._told: Progress | None = None
         self._reported_at = -math.inf
         self._curve: Curve | None = None  # that was reported last
         self._curve_at = -math.inf
@@ -104,11 +105,12 @@ class Usage:
 
     @property
     def is_reported(self) -> bool:
-        return self._reported == self.iterations
+        """Whether the broker knows all iterations, and the loop as it is now."""
+        return (self._reported, self._told) == (self.iterations, self.progress())
 
     def was_registered(self) -> None:
         """Note that the registration has reported the iterations, and not the curve."""
-        self._reported = self.iterations
+        self._reported, self._told = self.iterations, self.progress()
         self._curve, self._curve_at = None, -math.inf  # a new broker does not know it
 
     @property
@@ -128,9 +130,9 @@ class Usage:
 
     def report(self, now: float, holding: bool) -> Report:
         done = self.iterations - self._reported
-        self._reported = self.iterations
+        self._reported, self._told = self.iterations, self.progress()
         self._reported_at = now
-        left, loop = self.progress() or (None, None)
+        left, loop = self._told or (None, None)
         squeezing = self._owner.memory.squeezing
         return Report(done, self.demand(holding), left, self._new_curve(now), loop, squeezing)
 

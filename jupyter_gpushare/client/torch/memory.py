@@ -21,7 +21,7 @@ from .holdings import held_by
 from .lanes.cuda_lane import PooledLane, why_not_paged
 from .lanes.host_lane import HostLane
 from .lanes.lane import Lane, NoLane, NoLaneOfSeveral
-from .lanes.pager import HostPager, Pager, lies_in_memory
+from .lanes.pager import GpuPager, HostPager, Pager, lies_in_memory
 from .squeeze.files.page_file import NO_QUOTAS
 from .squeeze.no_squeeze import NoSqueeze
 
@@ -262,7 +262,8 @@ class TorchMemory:
 
     def page_out(self, directory: str) -> tuple[int, str]:
         """Move storages of 64 KiB and more, or PyTorch's segments, to a file in `directory`. Return
-        their bytes and an empty string, or 0 and the reason."""
+        the bytes that are out and an empty string, or 0 and the reason. Some are out also where
+        others could not follow, and there is no room any more for those to come back."""
         if self._pager is None:
             return 0, f"nothing can be paged out: {self.how}"
         if lies_in_memory(directory):
@@ -273,8 +274,11 @@ class TorchMemory:
         if not self._counter.settle():
             return 0, "CUDA has failed in this process: restart the kernel"
         reason = self._pager.page_out(directory)
-        size = self._pager.bytes_out()
-        return size, reason or ("" if size else "there is nothing to page out")
+        if reason and self._pager.bytes_out():
+            self._pager.page_in()
+        if size := self._pager.bytes_out():
+            return size, ""
+        return 0, reason or "there is nothing to page out"
 
     def stop_paging_out(self) -> None:
         if self._pager is not None:
@@ -282,6 +286,12 @@ class TorchMemory:
 
     def page_in(self) -> str:
         return self._pager.page_in() if self._pager is not None else ""
+
+    def bytes_out(self) -> int:
+        """Return the bytes that are still out; 0 if CUDA has failed, since they never come back."""
+        if self._pager is None or not self._counter.settle():
+            return 0
+        return self._pager.bytes_out()
 
     def give_back(self) -> None:
         """Return free memory to the device; do nothing if CUDA has failed, since that frees
@@ -301,6 +311,12 @@ class TorchMemory:
             self.lane.evacuate()
             self._kept = self._has_outside()
             self.has_news = self.has_news or self._kept > self._said
+
+    def release_lane(self) -> None:
+        """Give up the memory of the lane, unless something is alive in it, or CUDA has failed."""
+        if self._counter.settle():
+            with self._changes:
+                self.lane.release()
 
     def _has_outside(self) -> int:
         return max(self._counter.live(), self._counter.kept())
@@ -338,7 +354,7 @@ def _lane_and_pager(
         trouble = _core.CudaSegments.install_hook() or why_not_paged()
         if trouble:
             counter.how += f", and nothing can be paged out: {trouble}"
-        return lane, None if trouble else _core.CudaSegments
+        return lane, None if trouble else GpuPager()
     if isinstance(counter, CountedStorages):
         return HostLane(page_directory), HostPager()
     return NoLane(), None

@@ -21,6 +21,8 @@ NO_CONTEXT = {"JUPYTER_GPUSHARE_CUDA_CONTEXT_BYTES": "0"}
         "a_captured_graph_has_memory_of_its_own",
         "what_a_captured_graph_uses_never_moves",
         "what_finds_no_room_to_move_keeps_its_place",
+        "what_is_out_comes_back_as_soon_as_there_is_room",
+        "what_could_not_follow_leaves_out_what_cannot_come_back",
         "a_look_at_a_pool_keeps_its_id",
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from .conftest import TRAININGS, Run, Start
 
 PROGRAM = "sessions.py"
+BUILD = Path(__file__).parents[3] / "build"  # on a disk
+TRIES_AGAIN = "of the GPU's memory cannot be had again: out of memory; trying again"
 MIB = 1 << 20
 WITHOUT_KERNELS = {"FAKE_CUDA_KERNELS": ""}  # PyTorch's own take their workspaces then
 
@@ -172,6 +175,23 @@ def test_weights_are_paged_out(run: Run) -> None:
     said = run(PROGRAM, "pages_out", 50)
     assert said["mebibytes"] >= 50, said
     assert (said["reason"], said["trouble"], said["whole"]) == ("", "", True)
+
+
+@pytest.mark.parametrize("is_crowded", [False, True])
+def test_a_cell_begins_once_its_weights_are_back(is_crowded: bool, run: Run) -> None:
+    pages = {"JUPYTER_GPUSHARE_PAGE_DIRECTORY": str(BUILD)}
+    said = run(PROGRAM, "comes_back", is_crowded, **pages)
+    told = [sentence.partition(" MiB ")[2] for sentence in said["told"]]
+    assert told == [TRIES_AGAIN] * is_crowded
+    assert (said["waits"], said["back"], said["whole"]) == (is_crowded, True, True)
+
+
+def test_when_sharing_ends_the_process_has_no_chunk_of_the_lane_and_it_may_begin_again(
+    run: Run,
+) -> None:
+    first, after_first, second, after_second = run(PROGRAM, "ends_and_begins_again", 2)
+    assert min(first, second) > 0
+    assert after_first == after_second == 0
 
 
 def test_weights_in_expandable_segments_stay_and_the_reason_is_said(run: Run) -> None:

@@ -51,6 +51,7 @@ def test_remaining_iterations_and_seconds_are_read_off_a_progress_bar(
     assert 0 < left < 800
     until(lambda: sessions()["ours"].remaining_seconds is not None)
     ours.end(cell)
+    until(lambda: sessions()["ours"].remaining_iterations is None)
 
 
 # --- several threads ------------------------------------------------------------------------------

@@ -95,6 +95,16 @@ def test_a_bar_tells_the_rest_of_it() -> None:
         assert remaining.from_tqdm() is None
 
 
+def test_the_end_of_a_loop_is_to_be_reported_too(usage: Usage) -> None:
+    with bar(100) as batches:
+        batches.update(30)
+        usage.report(0.0, holding=False)
+        assert usage.is_reported
+    assert not usage.is_reported
+    usage.report(1.0, holding=False)
+    assert usage.is_reported
+
+
 def test_bars_in_bars_multiply() -> None:
     with bar(5) as epochs, bar(100) as batches:
         epochs.update(2)

@@ -201,6 +201,37 @@ def test_a_lane_is_released_whole_unless_an_iteration_or_a_survivor_is_in_it():
     assert mapped == ["lane1"] * 4 + ["none"] * 2 + ["lane2"]
 
 
+SHARING_THAT_ENDS = """
+import sys, torch
+from pathlib import Path
+import jupyter_gpushare as gpushare
+from jupyter_gpushare.client.notebook import sharing
+
+def tell_lane():
+    print("gpushare-lane" in Path("/proc/self/maps").read_text())
+
+for _ in range(2):
+    with gpushare.session() as session:
+        while not session.memory.lane.is_open:
+            with gpushare.turn():
+                torch.empty(3 << 20)
+        tell_lane()
+        with gpushare.turn():
+            survivor = torch.ones(1 << 18)
+            if sys.argv[1] == "in an iteration":
+                sharing.stop()
+    tell_lane()
+    assert survivor.sum() == 1 << 18
+"""
+
+
+@pytest.mark.system
+@pytest.mark.usefixtures("settings")
+@pytest.mark.parametrize("when", ["between iterations", "in an iteration"])
+def test_when_sharing_ends_nothing_of_the_lane_stays_and_it_may_begin_again(when: str) -> None:
+    assert alone(SHARING_THAT_ENDS, when) == ["True", "False"] * 2
+
+
 A_LANE_THAT_CHANGES_AS_AN_ITERATION_BEGINS = """
 import sys, threading
 

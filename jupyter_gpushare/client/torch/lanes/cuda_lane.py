@@ -147,6 +147,12 @@ class PooledLane:
         if not self.inside:
             self._trim()
 
+    def release(self) -> None:
+        """Release all of the memory for good, as soon as that has no tensors."""
+        self._offered = None
+        if not self._why_not and self._lane.memory is not None:
+            self.trim(self._lane.memory.number, 0)
+
     def _trim(self) -> None:
         """Release what is to be trimmed, as soon as that has no tensors: until then a lane that is
         larger than in other processes only costs memory."""

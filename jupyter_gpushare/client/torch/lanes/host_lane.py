@@ -99,9 +99,7 @@ class HostLane:
         is_used = self.inside or self.survivors()
         if size or is_used or self._attached is None or self._attached.number != number:
             return
-        self.is_open = self.is_shared = False
-        self._attached = None
-        _core.Lane.detach()
+        self.release()
 
     def enter(self, needed: Callable[[], int]) -> None:
         if self.is_open:
@@ -157,6 +155,13 @@ class HostLane:
         if self.is_shared:
             _core.Lane.pass_on()
         _core.return_memory_of_iterations()
+
+    def release(self) -> None:
+        """Give up the memory for good, unless an iteration or a survivor is in it."""
+        self._next = None
+        if self._attached is not None and not _core.Lane.detach():
+            self.is_open = self.is_shared = False
+            self._attached = None
 
     def _leave_the_heap(self) -> None:
         """Free the memory in libc's heap that was used by iterations that ran outside of the lane

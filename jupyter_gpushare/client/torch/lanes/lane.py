@@ -57,6 +57,9 @@ class Lane(Protocol):
         Raises MemoryError if there is no room for the survivors.
         """
 
+    def release(self) -> None:
+        """Give up the memory of the lane for good, unless something uses it."""
+
 
 class NoLane:
     """The version for iterations that cannot have memory of a lane."""
@@ -88,6 +91,8 @@ class NoLane:
         return True
 
     def evacuate(self) -> None: ...
+
+    def release(self) -> None: ...
 
 
 class NoLaneOfSeveral(NoLane):

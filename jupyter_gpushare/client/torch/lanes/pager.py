@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Protocol
 
 from .... import _core
 from ..storages.tensors import lent_blocks
+from .cuda_chunks import PAUSE_SECONDS, TRIES
 
 FILE_SYSTEMS_IN_MEMORY = ("tmpfs", "ramfs")
 
 
 class Pager(Protocol):
-    """Pages the memory of one process, on any device. `_core.CudaSegments` is the one for a GPU."""
+    """Pages the memory of one process, on any device."""
 
     def page_out(self, directory: str) -> str:
-        """Move the memory to a file in that directory. Return an empty string, or why nothing was
-        moved."""
+        """Move the memory to a file in that directory. Return an empty string, or why that failed:
+        then nothing is out, as far as what had moved could come back."""
 
     def page_in(self) -> str:
-        """Move all memory back. Return an empty string, or what could not be read."""
+        """Move all memory back. Return an empty string, or what is still out, and why."""
 
     def cancel(self) -> None:
         """Cancel a `page_out` that runs in another thread."""
@@ -39,6 +41,22 @@ class HostPager:
 
     def page_in(self) -> str:
         return _core.Pager.page_in(lent_blocks())
+
+
+class GpuPager:
+    """Pages PyTorch's segments on a GPU."""
+
+    bytes_out = staticmethod(_core.CudaSegments.bytes_out)
+    cancel = staticmethod(_core.CudaSegments.cancel)
+    page_out = staticmethod(_core.CudaSegments.page_out)
+
+    def page_in(self) -> str:
+        """Try for a while, since other processes may still be releasing the room."""
+        for _ in range(TRIES - 1):
+            if not _core.CudaSegments.page_in():
+                return ""
+            time.sleep(PAUSE_SECONDS)
+        return _core.CudaSegments.page_in()
 
 
 def lies_in_memory(directory: str) -> bool:

@@ -3,15 +3,18 @@ lane's memory itself, and is the neighbour that overwrites it after each turn.""
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import torch
-from program import MIB, main
+from program import MIB, control, main, no_room
 from tensors import is_all, is_inside, memory
 
 from jupyter_gpushare import _core
@@ -76,6 +79,10 @@ def a_lane_may_grow_shrink_and_go() -> None:
     with iteration():
         assert is_inside(memory(50))
     session.trim_lane(1, 0)
+    assert _core.CudaLane.attached_chunks() == 0
+    with iteration():
+        assert is_inside(memory(50))
+    session.release_lane()
     assert _core.CudaLane.attached_chunks() == 0
     assert session.use_lane(None, 0, CAPACITY) == ""
     session.begin()
@@ -177,6 +184,43 @@ def a_process_whose_cuda_has_failed_gives_the_lane_up_as_it_is() -> None:
     session.trim_lane(1, 0)
     session.begin()
     session.end()
+
+
+def what_is_out_comes_back_as_soon_as_there_is_room() -> None:
+    """Another process may still be releasing the room."""
+    kept = memory(30, 3)
+    size, _ = session.page_out("build")
+    assert size >= 30 * MIB
+    said: list[str] = []
+    with no_room():
+        assert "cannot be had again" in session.page_in()
+        assert session.bytes_out() == size
+        made = ctypes.CDLL("libcuda.so.1").fake_driver_calls
+        before = made(b"cuMemCreate")
+        thread = threading.Thread(target=lambda: said.append(session.page_in()))
+        thread.start()
+        while made(b"cuMemCreate") == before:
+            time.sleep(0.01)
+    thread.join()
+    assert said == [""]
+    assert session.bytes_out() == 0
+    assert is_all(kept, 3)
+
+
+def what_could_not_follow_leaves_out_what_cannot_come_back() -> None:
+    """One call of the driver fails, sooner or later, while the GPU has no room any more."""
+    kept = [memory(30, value) for value in range(4)]
+    size, reason, nth = 0, "", 0
+    while not 0 < size < _core.CudaSegments.bytes():
+        assert session.page_in() == ""
+        nth += 1
+        with no_room():
+            control("fail")(ctypes.c_size_t(nth), 999)
+            size, reason = session.page_out("build")
+        control("fail")(ctypes.c_size_t(0), 0)
+    assert (size, reason) == (session.bytes_out(), "")
+    assert session.page_in() == ""
+    assert all(is_all(tensor, value) for value, tensor in enumerate(kept))
 
 
 def a_look_at_a_pool_keeps_its_id() -> None:

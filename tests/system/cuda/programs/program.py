@@ -4,11 +4,12 @@ JSON."""
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,20 @@ def has(process: int, gpu: int, host: str) -> Bytes:
                 if os.readlink(entry).startswith(f"/memfd:fake-gpu-{gpu}-{host} "):
                     found[entry.stat().st_ino] = entry.stat().st_size
     return found
+
+
+def control(name: str) -> Any:
+    """A function of the fake driver, of numbers; tests/stand_ins/driver/fake_driver.h."""
+    return getattr(ctypes.CDLL("libcuda.so.1"), f"_ZN11fake_driver{len(name)}{name}Emi")
+
+
+@contextlib.contextmanager
+def no_room() -> Iterator[None]:
+    """This process gets no more of the GPU's memory during the block."""
+    set_capacity = control("set_capacity")
+    set_capacity(ctypes.c_size_t(0), 0)
+    yield
+    set_capacity(ctypes.c_size_t(int(os.environ["FAKE_CUDA_BYTES"])), 0)
 
 
 def say(line: str) -> None:

@@ -11,18 +11,20 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-from program import MIB, has, main, say
+from program import MIB, has, main, no_room, say
 from tensors import is_all, is_inside, memory
 from torch.utils.data import DataLoader, TensorDataset
 
 import jupyter_gpushare as gpushare
 from jupyter_gpushare import _core, settings
+from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.messages import Evict
 
 sys.path.append(str(Path(__file__).resolve().parents[4] / "benchmarks"))
 from lanes.gpu_memory import calls, training
@@ -335,6 +337,47 @@ def pages_out(mebibytes: int) -> dict[str, Any]:
             trouble = opened.memory.page_in()
         is_whole = is_all(weights, 3) and weights.data_ptr() == address
         return {"mebibytes": size // MIB, "reason": reason, "trouble": trouble, "whole": is_whole}
+
+
+def comes_back(is_crowded: bool) -> dict[str, Any]:
+    """Weights go out between two cells, and come in for the second, which may begin while the GPU
+    has no room for them."""
+    told: list[str] = []
+    with session() as opened:
+        weights = memory(50, 3)
+        for _ in gpushare.iterations(range(3)):
+            step()
+        page_out(opened)
+        opened.on_trouble = told.append
+        cell = threading.Thread(target=opened.cell_begins)
+        with no_room() if is_crowded else nullcontext():
+            cell.start()
+            while is_crowded and not told:
+                time.sleep(0.01)
+            waits = is_crowded and cell.is_alive() and opened.is_out_of_reach
+        cell.join()
+        is_back = not (opened.is_out_of_reach or _core.CudaSegments.bytes_out())
+        return {"told": told, "waits": waits, "back": is_back, "whole": is_all(weights, 3)}
+
+
+def page_out(opened: Any) -> None:
+    """It is asked to page out as soon as the broker knows that no cell runs, and has."""
+    opened.cell_ends()
+    with Client.connect(settings.load(), "tests") as client:
+        while not opened.paged_out_bytes:
+            with suppress(GpuShareError):
+                client.ask(Evict(opened.id))
+
+
+def ends_and_begins_again(count: int) -> list[int]:
+    """Chunks of the lane that this process has in each of its sessions, and after it."""
+    chunks = []
+    for _ in range(count):
+        with session():
+            learn()
+            chunks.append(_core.CudaLane.attached_chunks())
+        chunks.append(_core.CudaLane.attached_chunks())
+    return chunks
 
 
 def sends() -> dict[str, Any]:
