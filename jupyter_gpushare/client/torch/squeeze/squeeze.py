@@ -105,7 +105,8 @@ class Squeeze:
         return is_missed and self.floor > FUTILE * whole
 
     def want(self, wanted: Wanted) -> None:
-        """Set what the user wants, from the next iteration on."""
+        """Set what the user wants, from the next iteration on; also after the file has failed."""
+        self._has_failed = False
         self._change(wanted, self.granted)
 
     def grant(self, granted: int) -> None:
@@ -117,8 +118,6 @@ class Squeeze:
         before = self.target
         self._was_missed = self._was_missed and wanted == self.wanted
         self.wanted, self.granted = wanted, granted
-        if self.target != before:
-            self._has_failed = False
         self._aim_anew(before)
         self._note_need()
 
@@ -149,9 +148,8 @@ class Squeeze:
         return self._learns() and self.target == math.inf and not self._why_not()
 
     def _learns(self) -> bool:
-        misses_size = self._was_missed and not self._has_failed
-        is_due = self._lacks_room if self.wanted == "auto" else misses_size
-        return is_due and not self.learned.is_known
+        is_due = self._lacks_room if self.wanted == "auto" else self._was_missed
+        return is_due and not self._has_failed and not self.learned.is_known
 
     def _squeezes(self) -> bool:
         """Whether iterations are held at the target."""
@@ -415,10 +413,7 @@ RECORDED = (
     "how far iterations can be squeezed is being learned: {} of at most {} are recorded, to have"
     " one that needs the most"
 )
-STOPPED = (
-    "the page file could not be written; a size, or `%gpushare squeeze off` and then `auto`, tries"
-    " it again"
-)
+STOPPED = "the page file could not be written; `%gpushare squeeze auto`, or a size, tries it again"
 IN_MEMORY = (
     "{} lies in main memory, and what is written to there frees nothing: set page_directory to a"
     " directory on a disk"

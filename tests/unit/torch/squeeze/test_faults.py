@@ -161,14 +161,39 @@ def test_a_notebook_that_may_not_share_a_quota_squeezes_nothing_and_is_told(tmp_
     assert any("cannot be written" in said for said in squeezed.told)
 
 
-def test_squeezing_that_was_called_off_begins_again_when_it_is_wanted(squeezed: Squeezed) -> None:
+@pytest.mark.parametrize("again", [1, 2])
+def test_squeezing_that_was_called_off_begins_again_when_it_is_wanted(
+    again: int, squeezed: Squeezed
+) -> None:
     with squeezed.to(1, 0.0), file_size_limit(0):
         run(program)
     assert squeezed.moved == 0
-    with squeezed.to(2, 0.0):
+    with squeezed.to(again, 0.0):
         run(program)
     assert squeezed.moved > 0
     assert squeezed.memory.why_not_squeezed == ""
+
+
+def test_squeezing_that_was_called_off_stays_off_whatever_the_broker_chooses(
+    squeezed: Squeezed,
+) -> None:
+    memory, squeezed.squeeze.tier.pace = squeezed.memory, 0.0
+    with squeezed.automatically():
+        run(program)
+        smallest = memory.demand().options[-1].bytes
+        memory.squeeze_to(smallest)
+        with file_size_limit(0):
+            run(program)
+        for size in (0, smallest):
+            assert memory.demand().options == ()
+            memory.squeeze_to(size)
+            run(program)
+        assert squeezed.moved == 0
+        assert len(squeezed.told) == 1
+        memory.want_squeeze("auto")
+        run(program)
+    assert squeezed.moved > 0
+    assert memory.demand().options
 
 
 def test_a_directory_that_is_removed_while_its_file_is_in_use_does_not_matter(
