@@ -179,7 +179,8 @@ void ClusterQueue::served(Seconds now, const std::string& id, Service more) {
 void ClusterQueue::may_stop(Seconds now, const std::string& id) {
   const Number number = number_of(id);
   advance(now);
-  gangs_.at(number).gang.stays = false;
+  GangProgress& gang = gangs_.at(number);
+  if (std::exchange(gang.gang.stays, false)) gang.asked = false;  // it could not obey before
 }
 
 void ClusterQueue::moved(Seconds now, const std::string& id, const DeviceCounts& holds) {

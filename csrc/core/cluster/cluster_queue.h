@@ -128,7 +128,8 @@ class ClusterQueue {
   // The gang has computed on its devices for this service more, in this turn or in the one that has
   // ended. Raises std::invalid_argument where service is not told.
   void served(Seconds now, const std::string& id, Service more);
-  // The gang can be stopped and resumed from now on, so it stays no more.
+  // The gang can be stopped and resumed from now on, so it stays no more. It is asked again where
+  // it was asked before.
   void may_stop(Seconds now, const std::string& id);
   // The program that started the gang gave it these devices, as many as it was granted. Raises
   // std::invalid_argument.

@@ -115,24 +115,14 @@ class Checkpoint:
         return saved
 
     def _take(self, saved: Mapping[str, Any]) -> None:
+        from ..torch.checkpoints import states
+
         ranks = saved["ranks"]
-        is_same = len(ranks) == self._gang.size or not saved.get("is_sharded")
-        self._resumed = resumed = self._gang.mine(ranks) if is_same else self._from_others(ranks)
-        self._place = DataPlace(*resumed["place"])
+        resumed = self._gang.mine(ranks) or states.anew(place=ranks[0]["place"])
+        self._resumed, self._place = resumed, DataPlace(*resumed["place"])
         self._has_resumed = True
         if self._gang.leads:
             say(f"resumes after iteration {self.iteration}")
-
-    def _from_others(self, ranks: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the state from which a rank resumes where more or fewer ranks have saved."""
-        from ..torch.checkpoints import states
-
-        say(
-            f"this job was saved by {len(ranks)} ranks, and resumes with {self._gang.size}: it has"
-            " the same weights, but other random numbers and other batches"
-        )
-        random = states.random_state([])
-        return {"place": ranks[0]["place"], "began": random, "random": random}
 
     # --- the loop ----------------------------------------------------------------------------
 

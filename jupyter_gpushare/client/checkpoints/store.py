@@ -24,6 +24,7 @@ from ...errors import InvalidValue
 
 YIELDED = 75  # the exit status of a rank that has saved and left, as it was asked
 FENCED = 76  # of one whose generation was given up
+ORDERS = "word.json"  # of a generation
 KEEPS = "keeps"  # a file that says that the ranks save, and go on from there
 MOST_KEPT = 2  # the newest: the last one may be damaged
 DIGESTS = "sha256"
@@ -84,7 +85,7 @@ class Store:
         part = path.with_name(f".{path.name}.{os.getpid()}")
         older = path.with_name(f"{part.name}.older")
         try:
-            with _fenced():
+            with self._fenced():
                 part.mkdir(mode=0o700)
                 _write(part, save)
                 if path.exists():  # the one before it is there all the time
@@ -105,19 +106,16 @@ class Store:
         """Make a folder for such a part. Raises OSError; SystemExit with FENCED in a generation
         that was given up."""
         self.remove_part(iteration)
-        with _fenced():
+        with self._fenced():
             self.part(iteration).mkdir(mode=0o700)
 
     def remove_part(self, iteration: int) -> None:
-        shutil.rmtree(self.part(iteration), ignore_errors=True)
+        _remove(self.part(iteration))
 
     def _remove_old(self) -> None:
         parts = [*self._job.glob("g*.closed/.it-*")]  # of those killed as they saved
         for path in [*parts, *(found.path for found in self._all()[MOST_KEPT:])]:
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+            _remove(path)
 
     def tell(self, iteration: int, computed: float, of: int) -> None:
         """Say how far this generation is: seconds computed, and iterations of those in all (0:
@@ -127,18 +125,28 @@ class Store:
 
     def _write(self, name: str, data: Mapping[str, float]) -> None:
         part = self._directory / f".{name}.{os.getpid()}"
-        with _fenced():
+        with self._fenced():
             part.write_text(json.dumps(data))
             part.rename(self._directory / name)
 
+    @contextmanager
+    def _fenced(self) -> Iterator[None]:
+        """End the process where the directory of its generation has gone, or has no orders: then a
+        library has made it again."""
+        try:
+            (self._directory / ORDERS).stat()
+            yield
+        except FileNotFoundError:
+            raise SystemExit(FENCED) from None
 
-@contextmanager
-def _fenced() -> Iterator[None]:
-    """End the process where the directory of its generation has gone."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise SystemExit(FENCED) from None
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder, as far as that can be."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
 
 
 def seconds_of(every: float) -> float:

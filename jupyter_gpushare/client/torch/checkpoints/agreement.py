@@ -36,11 +36,11 @@ class Agreement:
     def after(self, iteration: int, of: int) -> Agreed:
         """Return what to do after this iteration, of those in all (0: unknown). All ranks call
         it."""
-        if iteration < self._next_look:
-            return Agreed()
         now = time.monotonic()
         self._computed += now - self._begun
         self._begun = now
+        if iteration < self._next_look:
+            return Agreed()
         agreed = self._look(iteration, now)
         if self._gang.leads and (agreed.leaves or now - self._told >= TELL_SECONDS):
             self._told = now

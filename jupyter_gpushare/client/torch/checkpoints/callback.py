@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -78,20 +78,26 @@ class Saves:
         assert self._store is not None
         return self._store.part(iteration)
 
-    def commit(self, iteration: int, save: Callable[[Path], None], agreed: Agreed) -> None:
-        """Keep what `save` puts into a folder, and leave if that is agreed. All ranks call it, and
-        the first one saves."""
-        self.gang.most([0.0])  # what it takes is complete
-        has_failed = self.gang.leads and not self._saved(iteration, save)
-        self._agreement.saved()
-        if self.gang.most([has_failed])[0] == 0 and agreed.leaves:
-            leave(iteration)
-
-    def _saved(self, iteration: int, save: Callable[[Path], None]) -> bool:
-        assert self._store is not None
+    def does(self, iteration: int, step: Callable[[], None]) -> bool:
+        """Return whether a step of saving is done, which may find a full disk."""
         try:
-            self._store.commit(iteration, save)
+            step()
         except OSError as error:
             say(f"iteration {iteration} cannot be saved, so the job computes on: {error}")
             return False
         return True
+
+    def commit(
+        self, iteration: int, save: Callable[[Path], None], agreed: Agreed, has_failed: bool = False
+    ) -> None:
+        """Keep what `save` puts into a folder, and leave if that is agreed. All ranks call it, and
+        the first one saves. `has_failed`: this rank could not write what `save` takes."""
+        assert self._store is not None
+        have_failed = self.gang.most([has_failed])[0] > 0  # what `save` takes is complete
+        if self.gang.leads:
+            commit = partial(self._store.commit, iteration, save)
+            have_failed = have_failed or not self.does(iteration, commit)
+            self._store.remove_part(iteration)  # where it was not taken
+        self._agreement.saved()
+        if self.gang.most([have_failed])[0] == 0 and agreed.leaves:
+            leave(iteration)

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from ....errors import InvalidValue
+from ...checkpoints.store import say
 
 MOST_SECONDS = 1.0  # for which a rank waits for a thread of gloo
 
@@ -60,11 +61,11 @@ class Gang:
         return all_of_them or []
 
     def mine(self, ranks: Sequence[Any]) -> Any:
-        """Return what this rank has of what all had. Raises InvalidValue where there were more or
-        fewer of them."""
-        if len(ranks) != self.size:
-            raise InvalidValue(
-                f"this job was saved by {len(ranks)} ranks, and cannot resume with {self.size}:"
-                " the random numbers of each rank are kept"
-            )
-        return ranks[self.rank]
+        """Return what this rank had; None where there were more or fewer ranks."""
+        if len(ranks) == self.size:
+            return ranks[self.rank]
+        say(
+            f"this job was saved by {len(ranks)} ranks, and resumes with {self.size}: it has the"
+            " same weights, but other random numbers and other batches"
+        )
+        return None

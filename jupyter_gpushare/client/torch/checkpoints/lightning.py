@@ -65,8 +65,13 @@ class _Hooks:
         agreed = self._saves.after(iteration, self._of)
         if agreed.saves:
             part = self._saves.part(iteration)
-            trainer.save_checkpoint(part)  # by all ranks; a file, or a folder of sharded states
-            self._saves.commit(iteration, lambda folder: os.rename(part, folder / NAME), agreed)
+            # By all ranks; it makes a file, or a folder of sharded states.
+            is_written = self._saves.does(iteration, lambda: trainer.save_checkpoint(part))
+            if not is_written:
+                trainer.strategy.barrier()  # in which the others are
+            self._saves.commit(
+                iteration, lambda folder: os.rename(part, folder / NAME), agreed, not is_written
+            )
 
 
 def _knows_place(loaders: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from ....errors import InvalidValue
 from .batches import generators_of, rest_of
 from .gang import Gang
-from .states import random_state, set_random_state
+from .states import anew, random_state, set_random_state
 
 
 class ResumableLoader:
@@ -65,9 +65,9 @@ class ResumableLoader:
         return {"ranks": self._gang.gathered(mine)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Raises InvalidValue where another number of ranks has saved."""
         self._gang = self._gang or Gang()
-        self._resumed = self._gang.mine(state["ranks"])
+        ranks = state["ranks"]
+        self._resumed = self._gang.mine(ranks) or anew(done=ranks[0]["done"])
 
 
 def resumable(loader: Iterable[Any]) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +57,29 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def write(states: Mapping[str, Any], path: Path) -> None:
-    torch.save(states, path)
+    """Raises InvalidValue for what could not be read."""
+    torch.save(plain(states), path)
+    try:
+        torch.load(path, "cpu", weights_only=True, mmap=True)  # without the tensors
+    except (OSError, RuntimeError):  # of the file system
+        raise
+    except Exception as error:  # an error of pickle
+        reason = str(error.__context__ or error).splitlines()[0].split(" Please use")[0]
+        raise InvalidValue(
+            f"a checkpoint holds tensors and plain values alone, so keep those: {reason}"
+        ) from None
+
+
+def plain(state: Any) -> Any:
+    """Return it with numbers of Python in place of those of NumPy, which are not read."""
+    if isinstance(state, dict):
+        made = copy(state)  # that of a module has attributes
+        made.update({key: plain(value) for key, value in state.items()})
+        return made
+    if type(state) in (list, tuple):
+        return type(state)(map(plain, state))
+    numpy = sys.modules.get("numpy")
+    return state.item() if numpy is not None and isinstance(state, numpy.generic) else state
 
 
 def read(path: Path, mmap: bool = False) -> dict[str, Any]:
@@ -75,9 +99,16 @@ def random_state(generators: Iterable[torch.Generator]) -> dict[str, Any]:
         "python": [version, list(numbers), gauss],
         "numpy": _of_numpy(),
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        "cuda": _of_cuda() if torch.cuda.is_initialized() else [],
         "generators": [generator.get_state() for generator in generators],
     }
+
+
+def anew(**place: Any) -> dict[str, Any]:
+    """Return what a rank resumes from where it has only its place: its random numbers are those of
+    now."""
+    now = random_state([])
+    return {**place, "began": now, "random": now}
 
 
 def set_random_state(state: Mapping[str, Any], generators: Iterable[torch.Generator]) -> None:
@@ -91,10 +122,23 @@ def set_random_state(state: Mapping[str, Any], generators: Iterable[torch.Genera
         kind, keys, *rest = state["numpy"]
         numpy.random.set_state((kind, numpy.array(keys, dtype=numpy.uint32), *rest))
     torch.set_rng_state(state["torch"])
-    if state["cuda"]:
-        torch.cuda.set_rng_state_all(state["cuda"])
+    if state["cuda"]:  # there may be more or fewer GPUs by now
+        for its, gpu in zip(state["cuda"], own_gpus(torch.cuda.device_count()), strict=False):
+            torch.cuda.set_rng_state(its, gpu)
     for generator, its in zip(generators, state["generators"], strict=False):
         generator.set_state(its)
+
+
+def own_gpus(there: int) -> Sequence[int]:
+    """Return the GPUs of this node on which this rank computes: one where each of them has a rank,
+    else all."""
+    if os.environ.get("LOCAL_WORLD_SIZE") == str(there):
+        return [int(os.environ["LOCAL_RANK"])]
+    return range(there)
+
+
+def _of_cuda() -> list[torch.Tensor]:
+    return [torch.cuda.get_rng_state(gpu) for gpu in own_gpus(torch.cuda.device_count())]
 
 
 def _of_numpy() -> list[Any] | None:

@@ -43,6 +43,7 @@ def in_job(job: Path, monkeypatch: pytest.MonkeyPatch) -> InJob:
 def tmpfs(job: Path) -> Iterator[Path]:
     """The directory of a generation, in a file system of a megabyte."""
     with disk_of_a_megabyte(job / "g1"):
+        opened(job)
         yield job / "g1"
 
 

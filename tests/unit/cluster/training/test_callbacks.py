@@ -125,3 +125,47 @@ def test_a_loader_goes_on_where_its_state_was_taken(done: int) -> None:
     rest = [batch.tolist() for _ in range(2) for batch in second]
     assert rest[: 24 - done] == all_of_them[done:]
     assert len(rest) == 24 - done % 12
+
+
+@pytest.mark.system
+def test_a_loader_keeps_its_place_where_more_ranks_had_it(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    numbers: Any = torch.arange(96)
+    loader = gpushare.resumable(DataLoader(numbers, 8, shuffle=True))
+    batches = iter(loader)
+    for _ in range(5):
+        next(batches)
+    loader.load_state_dict({"ranks": 2 * loader.state_dict()["ranks"]})
+    assert [len([*loader]) for _ in range(2)] == [7, 12]
+    assert "saved by 2 ranks, and resumes with 1" in capfd.readouterr().err
+
+
+@pytest.mark.system
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_computes_on_where_the_disk_is_full(
+    in_job: InJob, tmpfs: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import lightning
+
+    class Net(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(1 << 10, 1 << 10)
+
+        def training_step(self, batch: torch.Tensor, _: int) -> torch.Tensor:
+            loss: torch.Tensor = self.layer(batch).sum()
+            return loss
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    in_job()
+    data: Any = torch.ones(2, 1 << 10)
+    off = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    given: dict[str, Any] = {"accelerator": "cpu", "max_epochs": 2, **dict.fromkeys(off, False)}
+    trainer = lightning.Trainer(callbacks=[gpushare.lightning_callback(every=1e-9)], **given)
+    trainer.fit(Net(), DataLoader(data))
+    assert trainer.global_step == 4
+    assert "iteration 2 cannot be saved, so the job computes on" in capfd.readouterr().err
+    assert not [*tmpfs.glob("*it-*")]

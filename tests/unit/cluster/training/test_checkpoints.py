@@ -9,8 +9,10 @@ import random
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -20,6 +22,9 @@ import jupyter_gpushare as gpushare
 from jupyter_gpushare.client.checkpoints import checkpoint as module
 from jupyter_gpushare.client.checkpoints import store
 from jupyter_gpushare.client.checkpoints.store import Store
+from jupyter_gpushare.client.torch.checkpoints import agreement
+from jupyter_gpushare.client.torch.checkpoints.gang import Gang
+from jupyter_gpushare.client.torch.checkpoints.states import own_gpus
 from jupyter_gpushare.cluster.launch import generation
 from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.settings import Settings
@@ -141,6 +146,18 @@ def test_a_generation_that_was_given_up_ends_at_its_next_write(job: Path) -> Non
     assert [path.name for path in job.iterdir()] == ["g1.closed"]
 
 
+def test_a_generation_that_was_given_up_saves_nothing_where_a_library_makes_its_directory_again(
+    job: Path,
+) -> None:
+    one = Store(environment(job, 1))
+    generation.close_generation(job, 1)
+    (job / "g1").mkdir()
+    for write in (one.announce, lambda: one.commit(1, writes()), lambda: one.open_part(1)):
+        with pytest.raises(SystemExit):
+            write()
+    assert [*(job / "g1").iterdir()] == []
+
+
 # --- what is said of it --------------------------------------------------------------------------
 
 
@@ -191,6 +208,46 @@ def saved(in_job: InJob) -> str:
         place.commit()
         losses.append(batch)
     return go_on(in_job)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_job_goes_on_with_another_number_of_ranks(
+    in_job: InJob, job: Path, capfd: pytest.CaptureFixture[str], ranks: int
+) -> None:
+    newest = saved(in_job)
+    path = job / newest / module.STATES
+    there = torch.load(path, weights_only=True)
+    torch.save(there | {"ranks": ranks * there["ranks"]}, path)
+    (job / newest / store.DIGESTS).write_text(store.digests_of(job / newest))
+    place = gpushare.checkpoint(losses=(losses := [9.0]))
+    assert (place.iteration, losses) == (3, [0.5, 0.25, 0.125])
+    assert [*module.batches([0.5, 0.25, 0.125], 2)[1]] == [0.5, 0.25, 0.125]
+    assert f"saved by {ranks} ranks, and resumes with 1" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("ranks", "there", "gpus"), [("2", 2, [1]), ("1", 2, [0, 1]), ("2", 1, [0]), ("", 2, [0, 1])]
+)
+def test_a_rank_keeps_the_random_numbers_of_the_gpus_that_it_computes_on(
+    monkeypatch: pytest.MonkeyPatch, ranks: str, there: int, gpus: list[int]
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert [*own_gpus(there)] == gpus
+
+
+def test_time_of_computing_counts_where_a_loop_begins_between_two_looks(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count()
+    monkeypatch.setattr(agreement, "AGREE_SECONDS", 5.0)
+    monkeypatch.setattr(agreement, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    made = agreement.Agreement(Store(environment(job, 1)), Gang(), 60.0, 0)
+    for iteration in range(1, 6):  # it looks after the first, the third and the last one
+        made.begins()
+        made.after(iteration, 0)
+    told = json.loads((job / "g1/progress.json").read_text())
+    assert (told["iteration"], told["computed"]) == (5, 5.0)
 
 
 def test_ranks_that_do_not_know_each_other_are_told_what_to_do(
@@ -295,6 +352,26 @@ def test_a_generator_from_which_a_loader_draws_ahead_goes_on_as_it_would_have(
 
 def test_a_commit_before_a_loop_says_nothing_of_the_generator_of_its_loader(in_job: InJob) -> None:
     check_that_it_goes_on(in_job, drawn, True)
+
+
+def test_a_number_of_numpy_is_kept_as_one_of_python(in_job: InJob) -> None:
+    in_job()
+    one = {"all": [numpy.float32(0.1), (numpy.int64(3), True)], "best": numpy.float64(0.1)}
+    gpushare.checkpoint(one=one).commit()
+    assert type(one["best"]) is numpy.float64
+    go_on(in_job)
+    there: dict[str, Any] = {}
+    gpushare.checkpoint(one=there)
+    assert there == one
+    assert type(there["best"]) is float
+
+
+def test_what_could_not_be_read_again_is_told_when_it_is_saved(in_job: InJob) -> None:
+    job = in_job()
+    place = gpushare.checkpoint(losses=[numpy.arange(3)])
+    with pytest.raises(InvalidValue, match=r"tensors and plain values alone, .*numpy.*not an allo"):
+        place.commit()
+    assert not [*job.glob("g1/*it-*")]
 
 
 def test_a_second_commit_after_an_iteration_has_what_is_newer(in_job: InJob) -> None:

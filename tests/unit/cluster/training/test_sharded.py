@@ -27,7 +27,7 @@ from jupyter_gpushare.errors import InvalidValue
 
 from ..site import Site
 from ..work import TRAINING, opened
-from .resuming import InJob, environment, go_on
+from .resuming import COUNT, InJob, environment, go_on
 
 PROGRAM = "sharded_train.py"
 
@@ -50,14 +50,14 @@ def test_ranks_come_to_the_same_weights(trains: Site, kind: str, stops: tuple[in
     assert names == {module.STATES, "shards/0.pt", "shards/1.pt"}
 
 
-def run(job: Path, number: int, ranks: int, resume: str = "") -> list[int]:
+def run(job: Path, number: int, ranks: int, resume: str = "", program: str = PROGRAM) -> list[int]:
     """Run a generation of the job; return the exit statuses of its ranks."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     there = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(ranks)}
     there |= {"GLOO_SOCKET_IFNAME": "lo", "JUPYTER_GPUSHARE_CLUSTER_ENGINE": "slurm"}
     there |= environment(job, number, resume)
-    command = [sys.executable, str(TRAINING / PROGRAM), str(job / "out.json"), "0"]
+    command = [sys.executable, str(TRAINING / program), str(job / "out.json"), "0"]
     processes = []
     try:
         for rank in range(ranks):
@@ -70,17 +70,32 @@ def run(job: Path, number: int, ranks: int, resume: str = "") -> list[int]:
             each.kill()
 
 
+def run_with_others(job: Path, program: str, ranks: int) -> None:
+    """Two ranks stop after the first iteration, and this number of them resumes."""
+    (job / "g1/yield.n0").touch()
+    assert run(job, 1, 2, program=program) == [store.YIELDED] * 2
+    newest = generation.newest(generation.close_generation(job, 1))
+    opened(job, 2, newest)
+    assert run(job, 2, ranks, newest, program) == [0] * ranks
+    assert f"saved by 2 ranks, and resumes with {ranks}" in (job / "log.2.0").read_text()
+
+
 @pytest.mark.system
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_another_number_of_ranks_goes_on_with_the_same_weights(job: Path, ranks: int) -> None:
-    (job / "g1/yield.n0").touch()
-    assert run(job, 1, 2) == [store.YIELDED] * 2
-    newest = generation.newest(generation.close_generation(job, 1))
-    opened(job, 2, newest)
-    assert run(job, 2, ranks, newest) == [0] * ranks
+    run_with_others(job, PROGRAM, ranks)
     saved = (job / "g1.closed/states").read_text().split()
     assert (job / "g2/states").read_text().split()[0] == saved[-1]
-    assert f"saved by 2 ranks, and resumes with {ranks}" in (job / "log.2.0").read_text()
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_another_number_of_ranks_goes_on_with_a_model_that_is_on_each(
+    job: Path, ranks: int
+) -> None:
+    run_with_others(job, "train.py", ranks)
+    ran = [(job / name / "ran").read_text().split() for name in ("g1.closed", "g2")]
+    assert ran == [["1"], [str(each) for each in range(2, COUNT // ranks + 1)]]
 
 
 # --- shards ---------------------------------------------------------------------------------------

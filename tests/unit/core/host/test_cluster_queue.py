@@ -25,6 +25,7 @@ class Member:
     """What the reference knows of a gang."""
 
     gang: Gang
+    stays: bool = False
     queue: int = 0
     ticket: int = 0
     run: float = 0
@@ -83,7 +84,14 @@ class Reference:
         member = self.known[gang.id]
         if not member.wants and not member.holds:
             member.gang, member.wants = gang, True
+            member.stays = gang.stays
             self.present.append(member)
+
+    def may_stop(self, now: float, id: str) -> None:
+        self.advance(now)
+        member = self.known[id]
+        if member.stays:
+            member.stays = member.asked = False
 
     def served(self, now: float, id: str, more: float) -> None:
         self.advance(now)
@@ -157,7 +165,7 @@ class Reference:
         self.is_chosen, self.skipped = [], []
         for each in self.present:
             is_young = self.is_young(each) and not each.asked
-            if each.holds and (each.gang.stays or is_young):
+            if each.holds and (each.stays or is_young):
                 self.choose(each)
         grants: dict[str, list[int]] = {}
         yields = []
@@ -239,7 +247,7 @@ def shown(decision: GangDecision) -> tuple[dict[str, list[int]], list[str]]:
     return {grant.gang: grant.devices for grant in decision.grants}, decision.yields
 
 
-OFTEN = ("request", "all", "served", "served", "yield", "yield", "finish", "close")
+OFTEN = ("request", "all", "served", "served", "yield", "yield", "may_stop", "finish", "close")
 # What happens to a gang: the event, which gang, and a number of quarters of a second. In an `all`,
 # each gang wants devices.
 EVENT = st.tuples(st.sampled_from(OFTEN), st.integers(0, 7), st.integers(0, 20))
@@ -280,7 +288,7 @@ def happens(both: Sequence[Any], now: float, event: str, gang: Gang, quarters: i
         for each in both:
             if event == "served":
                 each.served(now, gang.id, quarters * 0.25 * gang.devices)
-            elif event in ("finish", "close"):
+            elif event in ("finish", "close", "may_stop"):
                 getattr(each, event)(now, gang.id)
             elif event == "yield" and holds:
                 each.finish(now, gang.id)
@@ -338,7 +346,7 @@ def test_gangs_and_their_places_are_chosen_as_the_reference_has_it(story: Story)
             assert not gang.hosts or sum(each > 0 for each in grant.devices) <= gang.hosts
         assert over_committed(reference) == before  # no grant takes what is not there
         if not any(before):
-            assert not any(story.gangs[int(id)].stays for id in decision.yields)
+            assert not any(reference.known[id].stays for id in decision.yields)
         for id, member in reference.known.items():
             progress = queue.progress(id)
             for name in ("queue", "attained", "holds", "asked", "keeps_free", "kept_free"):
@@ -513,6 +521,17 @@ def test_a_gang_that_may_stop_is_asked_for_a_younger_one(has_devices: bool) -> N
     assert shown(queue.assign(2)) == ({}, ["old"])
     with pytest.raises(KeyError):
         queue.may_stop(3, "unknown")
+
+
+def test_a_gang_that_was_asked_before_it_may_stop_is_asked_once_more() -> None:
+    queue = told()
+    queue.request(0, Gang("a", 2, stays=True))
+    queue.assign(0)
+    queue.set_hosts(1, [0])
+    assert shown(queue.assign(1)) == ({}, ["a"])
+    for now, asked in ((2, ["a"]), (3, [])):
+        queue.may_stop(now, "a")
+        assert shown(queue.assign(now)) == ({}, asked)
 
 
 def test_gangs_wait_where_there_is_no_host_yet() -> None:
