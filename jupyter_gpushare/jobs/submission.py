@@ -17,13 +17,12 @@ import msgspec
 from ..errors import InvalidValue, cause
 from ..format import size
 from ..settings import Settings, cluster_directory
-from ..wire.jobs import JOB_FILE, MOST_GPUS, Gpus, Submit, check_gpus, check_options
+from ..wire.jobs import JOB_FILE, MOST_GPUS, OF_RANKS, Gpus, Submit, check_gpus, check_options
 from .pickled import MODULE
 
 NOT_PASSED = (
     # The launcher gives these variables to a job itself.
-    r"CUDA_VISIBLE_DEVICES|RANK|WORLD_SIZE",
-    r"(GPUSHARE|LOCAL|GROUP|MASTER|TORCHELASTIC)_.*",
+    rf"CUDA_VISIBLE_DEVICES|GPUSHARE_.*|{OF_RANKS}",
     # The notebook may itself run in a job of Slurm, Ray or MPI: libraries would take its variables
     # for those of this job.
     r"(SLURM|SLURMD|RAY|PMI|PMIX|OMPI|PALS|HYDRA|MV2_COMM_WORLD)_.*|MPI_LOCAL.*",
@@ -118,7 +117,7 @@ def content(command: Sequence[str], wanted: Wanted) -> bytes:
         "command": list(command),
         "ranks": "gpu" if wanted.rank_for_each_gpu else "node",
         "work": str(Path.cwd()),
-        "environment": {name: text for name, text in os.environ.items() if is_passed(name, text)},
+        "environment": passed(),
     }
     encoded = msgspec.json.encode(told)
     if len(encoded) > MOST_JOB_BYTES:
@@ -127,6 +126,11 @@ def content(command: Sequence[str], wanted: Wanted) -> bytes:
             f" {size(len(encoded))}"
         )
     return encoded
+
+
+def passed() -> dict[str, str]:
+    """Return the environment that a job has of this process."""
+    return {name: text for name, text in os.environ.items() if is_passed(name, text)}
 
 
 def is_passed(name: str, text: str) -> bool:

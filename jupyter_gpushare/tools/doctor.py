@@ -250,8 +250,11 @@ def _jobs(here: Installation) -> Iterator[Check]:
 
     settings = here.settings
     nodes: Mapping[str, Node | NodeView]
+    is_of_others = is_of_another_user(cluster_socket_path(settings))
+    # Beside the broker of another user there need not be a service of jobs.
+    is_wanted = settings.cluster_url or settings.cluster_socket or not is_of_others
     try:
-        if settings.cluster_url or is_of_another_user(cluster_socket_path(settings)):
+        if settings.cluster_url or is_of_others:
             with Cluster(settings) as cluster:
                 nodes = {node.name: node for node in cluster.look().nodes}
         else:
@@ -260,7 +263,7 @@ def _jobs(here: Installation) -> Iterator[Check]:
             engine = engine_of(settings, Hands(words_of(settings.cluster_as_user)))("doctor")
             nodes = {**engine.nodes()}
     except GpuShareError as error:
-        yield Check("jobs", "problem", str(error))
+        yield Check("jobs", "problem" if is_wanted else "warning", str(error))
         return
     if NO_GPU in (node.reason for node in nodes.values()):
         yield Check("jobs", "ok", f"{settings.cluster_engine}: {NO_GPU}")

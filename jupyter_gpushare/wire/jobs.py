@@ -29,6 +29,10 @@ NUMBER_OF_GPUS = (
 # The directory of a job has job.json, with its command, before it is submitted; work/ is where its
 # commands run unless job.json names another directory.
 JOB_FILE = "job.json"
+# The variables that a launcher gives to ranks itself, as `torchrun` does.
+OF_RANKS = (
+    r"RANK|WORLD_SIZE|(LOCAL|GROUP|ROLE)_(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*"
+)
 
 
 class Submit(Message, frozen=True, forbid_unknown_fields=True):

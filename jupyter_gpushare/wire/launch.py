@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from ..errors import BrokerUnavailable, InvalidValue
 from ..settings import Settings, as_environment, cluster_socket_path, socket_path
+from .jobs import OF_RANKS
 
 MAX_PATH_BYTES = 107  # sun_path of a Unix socket, less its final zero
 RETRY_SECONDS = 0.02
@@ -31,8 +32,7 @@ SECRET = re.compile("TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|KEY", re.IGNORECASE
 # Engines and launchers tell a job and its ranks these. The first one marks all processes of a job,
 # which are found and killed at its end; a process that serves others too must not have it.
 OF_A_JOB = re.compile(
-    r"GPUSHARE_(LEASE|NODE|PART|ENDS_WITH|JOB|GENERATION|YIELD|RESUME)|RANK|WORLD_SIZE"
-    r"|(LOCAL|GROUP)_(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_RUN_ID"
+    rf"GPUSHARE_(LEASE|NODE|PART|ENDS_WITH|JOB|GENERATION|YIELD|RESUME)|{OF_RANKS}"
 )
 
 
@@ -73,7 +73,8 @@ def connect_to_cluster(settings: Settings, start: bool = True) -> socket.socket:
         if is_of_another_user(path):
             raise BrokerUnavailable(
                 f"no {CLUSTER.name} answers on {path}, and this process may not start one there:"
-                " ask the administrator of this host"
+                " ask the administrator of this host; for jobs of yours on this machine set"
+                f" {CLUSTER.variable} to a path in a directory of yours"
             )
         if not start:
             raise BrokerUnavailable(

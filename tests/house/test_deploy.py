@@ -25,8 +25,11 @@ from ..violations import ROOT, expect_none, named
 
 DEPLOY = ROOT / "deploy"
 UNIT = DEPLOY / "systemd" / "gpushare.service"
+OF_JOBS = UNIT.with_name("gpushare-jobs.service")
+DOCS = ROOT / "docs" / "how-to"
 RECIPES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
 SOCKET = "/run/gpushare/broker.sock"
+SOCKET_OF_JOBS = "/run/gpushare-jobs/cluster.sock"
 EXPOSURE = "25"  # tenths, in the score of systemd-analyze; below 30 it says OK
 
 
@@ -34,10 +37,10 @@ def documents(name: str) -> Iterator[Any]:
     return yaml.safe_load_all((DEPLOY / name).read_text())
 
 
-def unit() -> dict[str, list[str]]:
+def unit(path: Path = UNIT) -> dict[str, list[str]]:
     """Return the values of each key, in order."""
     found: dict[str, list[str]] = {}
-    for line in UNIT.read_text().splitlines():
+    for line in path.read_text().splitlines():
         if "=" in line and not line.startswith("#"):
             key, _, value = line.partition("=")
             found.setdefault(key, []).append(value)
@@ -75,6 +78,15 @@ def test_the_unit_sets_values_that_settings_can_have() -> None:
     settings = load(environment)
     assert settings.socket == SOCKET
     assert settings.socket.startswith(f"/run/{unit()['RuntimeDirectory'][0]}/")
+
+
+@pytest.mark.parametrize(
+    ("path", "page"), [(UNIT, "shared-machine.md"), (OF_JOBS, "jobs.md")], ids=["broker", "jobs"]
+)
+def test_each_unit_runs_as_a_user_of_its_own_that_its_page_makes(path: Path, page: str) -> None:
+    made = re.findall("useradd .*--gid ([a-z]+) .* ([a-z-]+)", (DOCS / page).read_text())
+    assert made == [(unit(path)["Group"][0], unit(path)["User"][0])]
+    assert made[0][1] == path.stem
 
 
 @pytest.fixture
@@ -133,24 +145,27 @@ def awaited(settings: Settings) -> Client:
 
 # --- JupyterHub -----------------------------------------------------------------------------------
 
-DOCS = DEPLOY.parent / "docs" / "how-to" / "jupyterhub.md"
-LINES = re.search(r"```python\n(import sys.*?)```", DOCS.read_text(), re.DOTALL)
+LINES = {"jupyterhub.md": "import sys", "jobs.md": "socket ="}  # how each page's lines begin
 
 
 @pytest.fixture
 def hub_config() -> Any:
-    """Return the effect of the lines of the docs on an admin's configuration."""
-    assert LINES is not None
-    c = Config()
-    exec(LINES[1], {"c": c})
-    return c
+    """Return the effect of the lines of the docs, page after page, on an admin's configuration."""
+    there: dict[str, Any] = {"c": Config()}
+    for page, begin in LINES.items():
+        lines = re.search(f"```python\n({begin}.*?)```", (DOCS / page).read_text(), re.DOTALL)
+        assert lines is not None
+        exec(lines[1], there)
+    return there["c"]
 
 
 def test_the_lines_of_the_docs_let_browsers_have_the_scopes(hub_config: Any) -> None:
     (service,) = hub_config.JupyterHub.services.get_value([])
     assert set(service["oauth_client_allowed_scopes"]) == set(hub_config.JupyterHub.custom_scopes)
     assert service["environment"][f"{PREFIX}SOCKET"] == SOCKET
-    load(service["environment"])
+    assert load(service["environment"]).cluster_socket == SOCKET_OF_JOBS
+    there = hub_config.Spawner.environment.get_value({})
+    assert load(there).cluster_url.endswith(service["name"])
 
 
 def test_the_lines_of_the_docs_let_a_server_visit_the_service(hub_config: Any) -> None:

@@ -23,6 +23,9 @@ from .engine import LAUNCHER, NO_GPU, Gpus, Lease, Node, Start, Status, parse, p
 
 NAME, NODE, GPUS = "GPUSHARE_LEASE", "GPUSHARE_NODE", "CUDA_VISIBLE_DEVICES"
 PART = "GPUSHARE_PART"  # of its GPU, which others have parts of; 1: it has them whole
+# Variables that a launcher has of the service: those by which Python runs, and settings. Its ranks
+# have the others of the shell that has submitted the job, not of the one that started the service.
+KEPT = re.compile(r"PATH|HOME|LANG|LC_.*|LD_LIBRARY_PATH|PYTHONHOME|JUPYTER_GPUSHARE_.*")
 LOOK_SECONDS = 0.001  # between two looks for what was just started, or killed
 ROUNDS = 100  # of killing: a process may start another one while it is looked for
 DECLARED = re.compile(r"([A-Za-z0-9_-]{1,64})=([0-9]{1,4})(?:/([1-9][0-9]?))?")
@@ -179,18 +182,18 @@ class LocalEngine:
         return found
 
     def _launch(self, start: Start, node: str, gpus: Sequence[str]) -> subprocess.Popen[bytes]:
+        part = start.where[node]
         named = {
             NAME: start.name,
             NODE: node,
+            PART: str(self._nodes[node].taken(part)) if part < 1 else "1",
             **self._variables(",".join(gpus)),
             "GPUSHARE_ADDRESS": "127.0.0.1",
         }
-        part = start.where[node]
-        # Always set: the service may have been started by a job, and then has its environment.
-        named[PART] = str(self._nodes[node].taken(part)) if part < 1 else "1"
+        kept = {name: text for name, text in os.environ.items() if KEPT.fullmatch(name)}
         return subprocess.Popen(
             [*start.command(self._python), node],
-            env={**os.environ, **named},
+            env=kept | named,
             start_new_session=True,  # it outlives the service, and hears no Ctrl-C
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -51,7 +51,8 @@ for number in range(int(sys.argv[1])):
 """
 TELLS = """
 import json, os, sys
-print(json.dumps([os.getcwd(), os.environ["COLOUR"], os.environ["CUDA_VISIBLE_DEVICES"]]))
+here = [os.environ[name] for name in ("COLOUR", "LOCAL_DATA", "CUDA_VISIBLE_DEVICES")]
+print(json.dumps([os.getcwd(), *here, *sorted({"SLURM_PROCID", "UNSET"} & os.environ.keys())]))
 """
 # It ends in the middle of a character.
 HALVES = """
@@ -185,14 +186,19 @@ def test_the_time_that_a_job_has_computed_is_told_while_it_computes(
 def test_a_job_has_the_directory_and_the_environment_of_its_user(
     settings: Settings, script: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It has none of the shell that has started the service."""
+    for name in ("LOCAL_DATA", "SLURM_PROCID", "UNSET"):
+        monkeypatch.setenv(name, "old")
     submit(script(COUNTS), "1", "0", settings=settings).wait(60)  # the service has started
+    monkeypatch.delenv("UNSET")
     monkeypatch.chdir(tmp_path)
-    there = {"COLOUR": "green", "CUDA_VISIBLE_DEVICES": "7", "LATIN": os.fsdecode(b"caf\xe9")}
-    for name, value in there.items():  # JSON cannot hold the last one, which is left out
+    there = {"COLOUR": "green", "CUDA_VISIBLE_DEVICES": "7", "LOCAL_DATA": "new"}
+    there["LATIN"] = os.fsdecode(b"caf\xe9")  # JSON cannot hold it, and it is left out
+    for name, value in there.items():
         monkeypatch.setenv(name, value)
     job = submit(script(TELLS), gpus=2, nodes=1, settings=settings)
     job.wait(60)
-    assert json.loads(job.log()) == [str(tmp_path), "green", "0,1"]
+    assert json.loads(job.log()) == [str(tmp_path), "green", "new", "0,1"]
     monkeypatch.setenv("LARGE", "x" * (1 << 20))
     with pytest.raises(InvalidValue, match=r"environment of a job are 1\.0 MiB at most, and not"):
         submit(script(TELLS), settings=settings)
@@ -203,7 +209,9 @@ def test_a_job_has_the_directory_and_the_environment_of_its_user(
     [
         ("RANK MASTER_ADDR GPUSHARE_JOB SLURM_JOB_ID RAY_ADDRESS PMI_RANK PMIX_RANK", False),
         ("OMPI_COMM_WORLD_RANK MPI_LOCALRANKID JUPYTERHUB_API_TOKEN JPY_API_TOKEN", False),
+        ("ROLE_RANK LOCAL_RANK TORCHELASTIC_RUN_ID", False),
         ("HF_TOKEN WANDB_API_KEY JUPYTER_GPUSHARE_SOCKET RANKING MPI_HOME PATH", True),
+        ("LOCAL_DATA GROUP_ID MASTER_KEY", True),
     ],
 )
 def test_a_job_gets_no_variable_of_another_job_or_of_a_server(names: str, is_so: bool) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from jupyter_gpushare.cluster.launch import generation
 from jupyter_gpushare.cluster.launch.generation import Word
+from jupyter_gpushare.jobs import submission
 
 HERE = Path(__file__).parent
 JOB = HERE / "job.py"
@@ -28,7 +29,8 @@ def made(directory: Path, *command: object, ranks: str = "node") -> Path:
     if words[0].isdigit():
         words = [sys.executable, str(JOB), *words]
     directory.mkdir(parents=True)
-    generation.write(directory / "job.json", {"command": words, "ranks": ranks})
+    told = {"command": words, "ranks": ranks, "environment": submission.passed()}
+    generation.write(directory / "job.json", told)
     return directory
 
 

@@ -36,6 +36,7 @@ from jupyter_gpushare.wire.snapshot import Snapshot
 
 from ...conftest import FakeGpus, HubBroker, StandInHub
 from ...snapshots import GIB, IDLE, snapshot_of
+from ..broker.processes import NOBODY, needs_root
 
 COMMAND = [sys.executable, "-m", "jupyter", "gpushare"]
 
@@ -316,6 +317,21 @@ def test_the_doctor_says_why_no_job_can_run(checks: Checks, tmp_path: Path) -> N
     assert found["state"] == "problem"
     assert found["sentence"].startswith("PATH has no sbatch, scancel, squeue, scontrol: ")
     assert "JUPYTER_GPUSHARE_CLUSTER_ENGINE=local runs jobs" in found["sentence"]
+
+
+@needs_root
+@pytest.mark.system
+def test_a_user_of_the_broker_of_others_is_told_how_to_have_jobs(
+    checks: Checks, socket_directory: Path, tmp_path: Path
+) -> None:
+    os.chown(socket_directory, NOBODY, NOBODY)
+    mend = "JUPYTER_GPUSHARE_CLUSTER_SOCKET"
+    found = checks()["jobs"]
+    assert found["state"] == "warning"
+    assert found["sentence"].endswith(f"set {mend} to a path in a directory of yours")
+    assert found["sentence"] in gpushare("jobs").stderr
+    own = checks(**{mend: str(tmp_path / "cluster.sock")}, JUPYTER_GPUSHARE_CLUSTER_NODES="n0=2")
+    assert own["jobs"]["sentence"] == "local: 2 GPUs of 1 node"
 
 
 @pytest.mark.system
