@@ -6,13 +6,11 @@ can be sent to. Only rules of hours and days need Unix time, which `clock` retur
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from .. import _core
-from .._version import __version__
 from ..devices import Device
 from ..errors import (
     DoesNotFit,
@@ -55,7 +53,6 @@ from ..wire.messages import (
     Shutdown,
     StaysIn,
     Watch,
-    Welcome,
 )
 from ..wire.snapshot import Snapshot, in_words
 from . import validation
@@ -225,7 +222,7 @@ class Service:
         """The connection ended: the place of its session is free at once."""
         if self._has_ended:
             return
-        self._publisher.unsubscribe(peer)
+        self._publisher.forget(peer)
         self._reports.forget(peer)
         self.tickets.forget(peer)
         try:
@@ -325,8 +322,7 @@ class Service:
                 " token of a Jupyter server"
             )
         peer.greeted = True
-        is_administrator = self._rules.person(peer).is_admin
-        peer.send(Welcome(PROTOCOL, __version__, os.getpid(), peer.user, is_administrator))
+        self._publisher.greet(peer)
 
     def _look(self, peer: Peer, message: Look, now: float) -> None:
         self._publisher.show(peer, now)

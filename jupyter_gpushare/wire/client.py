@@ -279,13 +279,15 @@ class Client:
         return answer
 
     def watch(self, interval_seconds: float = 0.25) -> Iterator[Snapshot]:
-        """Yield a Snapshot now and after changes. Raises ConnectionLost when the broker
-        goes away."""
+        """Yield a Snapshot now and after changes; `welcome` is the one that it holds for. Raises
+        ConnectionLost when the broker goes away."""
         self.send(Watch(interval_seconds))
         while True:
             message = self.receive()
             if isinstance(message, Error):
                 raise from_code(message.code, message.message)
+            if isinstance(message, Welcome):
+                self.welcome = message
             if isinstance(message, Snapshot):
                 yield message
 

@@ -30,7 +30,8 @@ class _Attempts(NamedTuple):
 
 
 class FailedAttempts:
-    """Counts the wrong tokens of each process in the last window. Times are seconds.
+    """Counts the wrong tokens of each process in the last window, but not one that is shown again
+    while the hub's word about it is fresh. Times are seconds.
 
     A token cannot be found by trying, but each attempt costs the hub work. Processes that cannot be
     seen, such as those of other containers, are only limited in their rate: one limit for all of
@@ -116,6 +117,7 @@ class Authentication:
             return Identity(giver.user, giver.groups, giver.is_owner)
         if self._hub.knows(hello.token):
             return await self._hub.identify(hello.token)
+        self._hub.check_refused(hello.token)  # one program may show the tokens of many users
         self._failed.begin(peer, now)
         try:
             identity = await self._asked(peer, hello.token)

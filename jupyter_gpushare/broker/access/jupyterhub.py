@@ -69,6 +69,13 @@ class Hub:
         """Whether the hub has accepted this token since the broker began."""
         return _digest(token) in self._known
 
+    def check_refused(self, token: str) -> None:
+        """Raise NotPermitted where the hub has refused this token a moment ago, as it still does:
+        that costs the hub nothing."""
+        known = self._refused.get(_digest(token))
+        if known is not None and time.monotonic() < known.until:
+            _unless_refused(known.verdict)
+
     async def identify(self, token: str) -> Identity:
         """Return the user of a token. Raises NotPermitted, or BrokerUnavailable while the hub does
         not answer."""

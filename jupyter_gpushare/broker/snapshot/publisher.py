@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 from msgspec.structs import replace
 
 from ... import _core
+from ..._version import __version__
 from ...reasons import to_wire
 from ...wire import framing
-from ...wire.messages import Wait
+from ...wire.messages import PROTOCOL, Wait, Welcome
 from ...wire.snapshot import ACTIVE, Snapshot
 from ..access.permissions import Person
 from ..admin.rules import RuleEngine
@@ -48,14 +51,16 @@ class Publisher:
         self._visibility = visibility
         self._builder = builder
         self._subscriptions: dict[Peer, Subscription] = {}
+        self._welcomes: dict[Peer, Welcome] = {}  # that each connection was sent last
         self._newest: tuple[int, float, Snapshot | None] = (-1, 0.0, None)  # sequence, time
         self._frames: dict[Seen, bytes] = {}  # of that one, by what is seen in it
 
     def subscribe(self, peer: Peer, interval: float) -> None:
         self._subscriptions[peer] = Subscription(interval)
 
-    def unsubscribe(self, peer: Peer) -> None:
+    def forget(self, peer: Peer) -> None:
         self._subscriptions.pop(peer, None)
+        self._welcomes.pop(peer, None)
 
     def subscribers_beside(self, peer: Peer) -> int:
         """Return the number of other subscriptions of the same user."""
@@ -63,12 +68,23 @@ class Publisher:
 
     def publish(self, now: float) -> None:
         """Send the newest snapshot to all subscribers, except those that have seen it, had one
-        within their interval, or do not read."""
+        within their interval, or do not read; before it a Welcome, if that has changed."""
         sequence = self._sessions.sequence
         for peer, one in self._subscriptions.items():
             if one.seen != sequence and now >= one.due and not peer.is_behind():
                 one.seen, one.due = sequence, now + one.interval
+                if self._welcome(peer) != self._welcomes.get(peer):
+                    self.greet(peer)
                 self.show(peer, now)
+
+    def greet(self, peer: Peer) -> None:
+        """Tell a connection which user it stands for, and with which permissions."""
+        self._welcomes[peer] = welcome = self._welcome(peer)
+        peer.send(welcome)
+
+    def _welcome(self, peer: Peer) -> Welcome:
+        is_administrator = self._rules.person(peer).is_admin
+        return Welcome(PROTOCOL, __version__, os.getpid(), peer.user, is_administrator)
 
     def show(self, peer: Peer, now: float) -> None:
         peer.send_frame(self._frame(self._rules.person(peer), now))

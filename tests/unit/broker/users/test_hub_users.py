@@ -403,6 +403,20 @@ def test_a_process_with_too_many_failed_attempts_is_not_answered_for_a_while_and
     failed.begin(ada, now=60.0)
 
 
+async def test_a_token_that_ended_and_is_shown_again_and_again_locks_no_other_out(
+    hub: Any,
+) -> None:
+    """One process, the service of the hub, shows the tokens of all visitors."""
+    authentication = Authentication(load({}, hub_api_url=hub.api_url), Tickets())
+    service, ended = Server(""), m.Hello(m.PROTOCOL, token="ended")
+    for _ in range(2 * MOST_FAILED):
+        with pytest.raises(NotPermitted, match="not any more"):
+            await authentication.identify(service, ended, 0.0)
+    assert hub.asked == ["ended"]
+    right = m.Hello(m.PROTOCOL, token=hub.user("ada"))
+    assert (await authentication.identify(service, right, 0.0)).user == "ada"
+
+
 def test_a_right_token_is_no_failed_attempt() -> None:
     failed, ada = FailedAttempts(), Server("ada")
     for _ in range(10 * MOST_FAILED):

@@ -186,6 +186,24 @@ def test_an_admin_of_the_file_is_told_that_it_is_one(broker: Broker) -> None:
         assert broker.client(user).last(m.Welcome).is_administrator == (user == "ada")
 
 
+def test_a_watcher_is_told_of_other_permissions_before_the_snapshot_with_them(
+    broker: Broker,
+) -> None:
+    ann, bob = (broker.client(user).says(m.Watch(0.0)) for user in ("ann", "bob"))
+    first = ann.last(m.Welcome)
+    for rules, is_administrator in ((GROUPS.replace("ada", "ann"), True), (GROUPS, False)):
+        broker.writes(rules)
+        *_, welcome, shown = ann.heard
+        assert welcome == replace(first, is_administrator=is_administrator)
+        assert isinstance(shown, Snapshot)
+    ann.is_owner = True  # as the hub says by now
+    broker.service.follow_identity(ann)
+    broker.passes(1.0)
+    assert ann.last(m.Welcome).is_administrator
+    assert len(ann.heard_of(m.Welcome)) == 4
+    assert len(bob.heard_of(m.Welcome)) == 1
+
+
 def test_all_users_see_the_members_and_teachers_of_each_group(broker: Broker) -> None:
     broker.client("ann").opens("a")
     broker.client("eve", "students").opens("e")
