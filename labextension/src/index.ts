@@ -16,12 +16,13 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
 import { RestActions } from './actions';
-import { fileName, ITranslate } from './state/format';
-import { isOwn, rests } from './state/notebook';
+import { ITranslate } from './state/format';
+import { everyone, isOwn, rests } from './state/notebook';
 import { FrontNotebook } from './lab/front';
 import { JobsModel } from './lab/jobs_model';
 import { GpuShareModel } from './state/model';
-import { hadTurns, waits } from './state/queue';
+import { namesOf } from './state/names';
+import { hadTurns, isSameWait, waits } from './state/queue';
 import { ISessionView } from './state/snapshot';
 import { openSocket, sendTo } from './lab/server';
 import { GpuSharePanel, GpuShareStatus, lanesIcon } from './lab/widgets';
@@ -147,7 +148,7 @@ function addNotebookCommands(
       const session = mine();
       return session !== null && waits(session);
     },
-    execute: () => say(cancelWait(present()!, model, actions, trans))
+    execute: () => say(cancelWait(present()!, model, front, actions, trans))
   });
   front.changed.connect(() => {
     for (const id of Object.values(CommandIDs).slice(1)) {
@@ -160,29 +161,42 @@ function addNotebookCommands(
 async function cancelWait(
   session: ISessionView,
   model: GpuShareModel,
+  front: FrontNotebook,
   actions: RestActions,
   trans: ITranslate
 ): Promise<void> {
-  const { pause, stop, keep } = answers(trans);
-  const chosen =
-    model.known && hadTurns(session, model.known)
-      ? await showDialog({
-          title: stop,
-          body: question(session, fileName(session.name), trans),
-          buttons: [
-            Dialog.okButton({ label: pause }),
-            Dialog.warnButton({ label: stop }),
-            Dialog.cancelButton({ label: keep })
-          ],
-          defaultButton: 2 // which Enter presses: it loses nothing
-        })
-      : { button: { label: stop } };
-  switch (chosen.button.label) {
-    case pause:
-      return actions.change(session.id, { paused: true });
-    case stop:
-      return actions.ask(session.id, 'cancel');
+  const { id } = session;
+  if (!hadTurns(session, model.known!)) {
+    return actions.ask(id, 'cancel');
   }
+  const { pause, stop } = answers(trans);
+  const name = namesOf(model.known!, front.paths).get(id)!;
+  const label = await answerTo(question(session, name, trans), trans);
+  if (label !== pause && label !== stop) {
+    return;
+  }
+  const now = everyone(model.known!).find(one => one.id === id);
+  if (!isSameWait(session, now)) {
+    throw new Error(trans.__('It does not wait as it did: look again.'));
+  }
+  return label === pause
+    ? actions.change(id, { paused: true })
+    : actions.ask(id, 'cancel');
+}
+
+async function answerTo(body: string, trans: ITranslate): Promise<string> {
+  const { pause, stop, keep } = answers(trans);
+  const chosen = await showDialog({
+    title: stop,
+    body,
+    buttons: [
+      Dialog.okButton({ label: pause }),
+      Dialog.warnButton({ label: stop }),
+      Dialog.cancelButton({ label: keep })
+    ],
+    defaultButton: 2 // which Enter presses: it loses nothing
+  });
+  return chosen.button.label;
 }
 
 /**

@@ -5,7 +5,7 @@
 
 import { NAMESPACE, RestActions, Send } from './actions';
 import { english } from './state/format';
-import { DISCONNECTED } from './state/notebook';
+import { DISCONNECTED, isSnapshot, State } from './state/notebook';
 import { GpuShareModel } from './state/model';
 import { GpuShareView } from './view/view';
 
@@ -30,6 +30,7 @@ export function show(node: HTMLElement): GpuShareModel {
     if (state?.type === 'Error' && state.code === DISCONNECTED) {
       void logInAgain(send);
     }
+    reloadIfRefused(state);
   });
   setInterval(() => !document.hidden && view.tick(performance.now()), 1000);
   return model;
@@ -44,6 +45,25 @@ async function logInAgain(send: Send): Promise<void> {
     location.reload();
   }
 }
+
+/**
+ * A token that has ended is refused: reloading the page logs in. If that does
+ * not help, another reload would not either.
+ */
+function reloadIfRefused(state: State): void {
+  if (isSnapshot(state)) {
+    sessionStorage.removeItem(RELOADED);
+  } else if (
+    state?.code === 'not_permitted' &&
+    sessionStorage.getItem(RELOADED) === null
+  ) {
+    sessionStorage.setItem(RELOADED, 'yes');
+    location.reload();
+  }
+}
+
+/** Kept in this tab since a reload, until a snapshot comes. */
+const RELOADED = 'jupyter-gpushare-reloaded';
 
 const node = document.getElementById('jupyter-gpushare-page');
 if (node !== null) {

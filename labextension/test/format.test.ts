@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { bytes, clock, english, fileName, lasting } from '../src/state/format';
 import { DISCONNECTED, ofKernel } from '../src/state/notebook';
 import { inThreeWords, summary } from '../src/state/sentences';
-import { inOrder, isFree } from '../src/state/queue';
+import { inOrder, isFree, isSameWait } from '../src/state/queue';
 import {
   device,
   resting,
@@ -13,6 +13,7 @@ import {
   viewer,
   waiting
 } from './states';
+import { IViewer } from '../src/state/snapshot';
 import sizes from '../../tests/data/sizes.json';
 
 describe('a name', () => {
@@ -78,6 +79,18 @@ describe('isFree', () => {
   });
 });
 
+describe('isSameWait', () => {
+  it.each([
+    [{ ...waiting, waiting_seconds: 70 }, true],
+    [{ ...waiting, device_seconds: 1 }, false],
+    [{ ...waiting, position: null }, false],
+    [resting(), false],
+    [undefined, false]
+  ])('is false after a turn, and where nothing waits: %#', (now, same) => {
+    expect(isSameWait(waiting, now)).toBe(same);
+  });
+});
+
 describe('summary', () => {
   it('counts running and waiting notebooks', () => {
     const text = (...all: (typeof running)[]) =>
@@ -103,6 +116,9 @@ describe('summary', () => {
     expect(summary(away, english)).toBe('✕ broker is away');
     expect(summary({ ...away, code: DISCONNECTED }, english)).toBe(
       '✕ server is away'
+    );
+    expect(summary({ ...away, code: 'not_permitted' }, english)).toBe(
+      '✕ broker refuses'
     );
     expect(summary(null, english)).toBe('… looking for broker');
   });
@@ -169,24 +185,35 @@ describe('inThreeWords', () => {
 
 describe('ofKernel', () => {
   const state = snapshot(running, waiting);
+  const knows = (kernels: Record<string, number>) =>
+    viewer({ kernels, sees_processes: true });
 
   it('finds the session by the process of the kernel', () => {
-    const knows = viewer({ kernels: { k: 2 } });
-    expect(ofKernel(state, knows, 'k', 'x.ipynb')?.id).toBe('b');
-    expect(
-      ofKernel(state, viewer({ kernels: { k: 9 } }), 'k', 'bob.ipynb')
-    ).toBeNull();
+    expect(ofKernel(state, knows({ k: 2 }), 'k', 'x.ipynb', [])?.id).toBe('b');
+  });
+
+  it('does not take another of the same name for one whose process is new', () => {
+    const bob = { ...knows({ other: 2 }), user: 'bob' };
+    expect(ofKernel(state, bob, 'k', 'b/bob.ipynb', [])).toBeNull();
   });
 
   it('finds a notebook that is released until its next cell: it still shares', () => {
-    const knows = viewer({ kernels: { k: 3 } });
     const rests = snapshotOf(device([running], { resting: [resting()] }));
-    expect(ofKernel(rests, knows, 'k', 'x.ipynb')?.id).toBe('r');
+    expect(ofKernel(rests, knows({ k: 3 }), 'k', 'x.ipynb', [])?.id).toBe('r');
   });
 
   it('finds the viewer’s own of that name where no process is known', () => {
     const bob = viewer({ user: 'bob' });
-    expect(ofKernel(state, bob, 'k', 'a/bob.ipynb')?.id).toBe('b');
-    expect(ofKernel(state, viewer(), 'k', 'a/bob.ipynb')).toBeNull();
+    const paths = ['a/bob.ipynb', 'x.ipynb'];
+    const find = (who: IViewer, there = state, others: string[] = []) =>
+      ofKernel(there, who, 'k', 'a/bob.ipynb', [...paths, ...others])?.id;
+    expect(find(bob)).toBe('b');
+    expect(find(viewer())).toBeUndefined();
+    const gang = snapshotOf(device([waiting]), device([waiting]));
+    expect(find(bob, gang)).toBe('b');
+    // of two, it is not known which one is meant
+    expect(find(bob, state, ['b/bob.ipynb'])).toBeUndefined();
+    const two = snapshot(waiting, session({ ...waiting, id: 'c' }));
+    expect(find(bob, two)).toBeUndefined();
   });
 });

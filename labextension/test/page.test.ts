@@ -14,6 +14,7 @@ const fetched = vi.fn();
 
 beforeEach(() => {
   vi.useFakeTimers();
+  sessionStorage.clear();
   opened = [];
   vi.stubGlobal(
     'WebSocket',
@@ -41,6 +42,22 @@ const tell = (message: object) =>
   socket.onmessage({ data: JSON.stringify(message) });
 
 describe('the page of a hub', () => {
+  it('reloads once when it is refused, and again after it was let in', () => {
+    const reload = vi.fn();
+    vi.stubGlobal('location', { href: location.href, reload });
+    const refusal = { type: 'Error', code: 'not_permitted', message: 'ended' };
+    tell(refusal);
+    tell(refusal);
+    expect(reload).toHaveBeenCalledTimes(1);
+    expect(node.textContent).toContain('The broker refuses this page.ended');
+    tell({ ...refusal, code: 'unavailable' });
+    tell(refusal);
+    expect(reload).toHaveBeenCalledTimes(1);
+    tell(snapshot(running));
+    tell(refusal);
+    expect(reload).toHaveBeenCalledTimes(2);
+  });
+
   it('shows what the service pushes', () => {
     expect(opened).toEqual([
       '/services/gpushare/jupyter-gpushare/api/v1/events'

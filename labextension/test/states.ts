@@ -164,6 +164,7 @@ export function viewer(changes: Partial<IViewer> = {}): IViewer {
     is_administrator: false,
     may_change: true,
     kernels: {},
+    sees_processes: false,
     ...changes
   };
 }

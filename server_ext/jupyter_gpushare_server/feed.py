@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 from tornado.ioloop import IOLoop
 
+from jupyter_gpushare.errors import NotPermitted
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.tools.overview import aged
 from jupyter_gpushare.wire import credentials
@@ -41,9 +42,11 @@ class Feed:
         log: logging.Logger | logging.LoggerAdapter[logging.Logger],
         observe: Callable[[State], None],
         proof: Proof = credentials.with_token,
+        ends_refused: bool = False,
     ) -> None:
+        """If it `ends_refused`, it does not show again and again a token that has ended."""
         self.state: State = LOOKING
-        self.welcome: Welcome | None = None  # of the newest connection
+        self.welcome: Welcome | None = None  # the newest
         self.sees_processes = False  # whether the broker's process ids are ours
         self._frame = b""  # the state as it came, for all subscribers that are told at once
         self._came = 0.0
@@ -52,6 +55,7 @@ class Feed:
         self._log = log
         self._observe = observe
         self._proof = proof
+        self._ends_refused = ends_refused
         self._followers = 0
         self._changed = asyncio.Event()
         self._closed = threading.Event()
@@ -70,13 +74,15 @@ class Feed:
         self._publish(Error("unavailable", "The extension was unloaded."))
 
     async def follow(self) -> AsyncIterator[State]:
-        """Yield the state now and after changes; a slow subscriber misses states in between, never
-        the last."""
+        """Yield the state now and after changes, until this ends; a slow subscriber misses states
+        in between, never the last."""
         self._followers += 1
         try:
             while True:
                 changed = self._changed
                 yield self.state
+                if self.is_refused:
+                    return
                 await changed.wait()
         finally:
             self._followers -= 1
@@ -84,6 +90,13 @@ class Feed:
     @property
     def is_followed(self) -> bool:
         return self._followers > 0
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it has ended, since the broker has refused its token."""
+        return self._ends_refused and (
+            isinstance(self.state, Error) and self.state.code == NotPermitted.code
+        )
 
     def now(self) -> State:
         """Return the state at this moment: since it came, waits and turns have continued."""
@@ -140,12 +153,15 @@ class Feed:
                     found = True
                     if self._closed.is_set():
                         break
+                    self.welcome = client.welcome
                     self._loop.add_callback(self._publish, snapshot)
         # the last border of the thread: subscribers must see the error, whatever it is
         except Exception as error:
             if not self._closed.is_set():
                 code = getattr(error, "code", "error")
                 self._loop.add_callback(self._publish, Error(code, str(error)))
+            if self._ends_refused and isinstance(error, NotPermitted):
+                self._closed.set()
         return found
 
 

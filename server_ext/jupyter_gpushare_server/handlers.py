@@ -310,9 +310,9 @@ class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
     @ws_authenticated
     async def get(self, *args: Any, **kwargs: Any) -> None:
         user = self.current_user
-        allowed = self.authorizer.is_authorized(self, user, "execute", AUTH_RESOURCE)
+        allowed = self.authorizer.is_authorized(self, user, "read", AUTH_RESOURCE)
         if not await ensure_async(allowed):
-            raise web.HTTPError(403, f"User is not authorized to execute on {AUTH_RESOURCE}.")
+            raise web.HTTPError(403, f"User is not authorized to read on {AUTH_RESOURCE}.")
         await super().get(*args, **kwargs)
 
     def open(self, *args: str, **kwargs: str) -> None:
@@ -353,6 +353,7 @@ def _viewer(handler: JupyterHandler, may_change: bool) -> Viewer:
         is_administrator=known is not None and known.is_administrator,
         may_change=may_change,
         kernels=dict(processes(handler.kernel_manager)) if feed.sees_processes else {},
+        sees_processes=feed.sees_processes,
     )
 
 

@@ -79,7 +79,14 @@ class VisitorDelegate(Delegate):
         self.user = user
         self.settings, self.audit = extension.settings, extension.audit
         self.proof = lambda hello, _: msgspec.structs.replace(hello, token=token)
-        self.feed = Feed(self.settings, IOLoop.current(), pages_log, lambda _: None, self.proof)
+        self.feed = Feed(
+            self.settings,
+            IOLoop.current(),
+            pages_log,
+            lambda _: None,
+            self.proof,
+            ends_refused=True,
+        )
         self.feed.start()
         if is_person and self.settings.cluster_socket:
             here = msgspec.structs.replace(self.settings, cluster_url="")  # that is for servers
@@ -118,10 +125,11 @@ class HubExtension(GpuShareExtension):
 
     async def admit(self, user: str, token: str, is_person: bool) -> VisitorDelegate:
         """Return a delegate of this token, which has a state to show."""
-        if token not in self._delegates:
+        delegate = self._delegates.get(token)
+        if delegate is None or delegate.feed.is_refused:  # the broker may let it in by now
+            self._delegates.pop(token, None)
             self._make_room(user)
-            self._delegates[token] = VisitorDelegate(user, token, is_person, self)
-        delegate = self._delegates[token]
+            delegate = self._delegates[token] = VisitorDelegate(user, token, is_person, self)
         await delegate.know()
         return delegate
 
@@ -176,28 +184,54 @@ class Visitors(JupyterHubIdentityProvider):  # type: ignore[misc]  # untyped for
     async def get_user(self, handler: JupyterHandler) -> Any:
         user = await super().get_user(handler)
         if user is not None and may_come(self.hub_auth, user):
-            token = self.hub_auth.get_token(handler)
+            token = proven_token(self.hub_auth, handler)
             is_person = user.hub_user.get("kind") == "user"
             user.delegate = await self._extension.admit(user.username, token, is_person)
         return user
+
+
+def proven_token(hub_auth: HubOAuth, handler: web.RequestHandler) -> str:
+    """Return the token by which the hub knows the user of a request, and not one that is beside it
+    there: the cookie counts if the one in the header is wrong."""
+    by_header = getattr(handler, "_token_authenticated", False)
+    token: str = (
+        hub_auth.get_token(handler, in_cookie=False)
+        if by_header
+        else hub_auth._get_token_cookie(handler)
+    )
+    return token
 
 
 class ScopeAuthorizer(Authorizer):
     """Admits a user that has a scope of ours, whatever the routes are asked for."""
 
     def is_authorized(self, handler: JupyterHandler, user: Any, action: str, resource: str) -> bool:
+        """Raises HTTPError, which names the scope that the user lacks."""
         assert isinstance(self.identity_provider, Visitors)
-        return may_come(self.identity_provider.hub_auth, user)
+        if not may_come(self.identity_provider.hub_auth, user):
+            raise web.HTTPError(403, f"You lack the scope {READ}, which is needed here.")
+        return True
 
 
 def may_come(hub_auth: HubOAuth, user: Any) -> bool:
     return bool(hub_auth.check_scopes(MAY_COME, user.hub_user))
 
 
-class PageHandler(JupyterHandler):
-    """Serves the panel."""
+class Page(JupyterHandler):
+    """The base of what people visit. There are no templates here: errors are plain text."""
 
     auth_resource = AUTH_RESOURCE
+
+    def write_error(self, status_code: int, **about: Any) -> None:
+        error = about.get("exc_info", (None, None))[1]
+        said = getattr(error, "log_message", None)
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish(said % error.args if said else self._reason)
+
+
+class PageHandler(Page):
+    """Serves the panel."""
+
     content_security_policy = PAGE_POLICY
 
     @web.authenticated
@@ -207,10 +241,8 @@ class PageHandler(JupyterHandler):
         self.finish(PAGE.substitute(base_url=escape(self.base_url), xsrf=escape(xsrf)))
 
 
-class MetricsHandler(JupyterHandler):
+class MetricsHandler(Page):
     """Serves figures to Prometheus, which comes with a token of a service of the hub."""
-
-    auth_resource = AUTH_RESOURCE
 
     @web.authenticated
     @authorized

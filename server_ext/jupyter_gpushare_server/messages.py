@@ -89,13 +89,15 @@ class Viewer(msgspec.Struct, frozen=True, tag=True):
 
     The broker takes the sessions of `user` to be theirs. An administrator may change all sessions
     and the policy; a viewer without `may_change` may only look. `kernels` are this server's, with
-    their process ids; there are none where the broker knows these processes by other ids.
+    their process ids. If the broker knows these processes by other ids, `sees_processes` is false,
+    and there are none.
     """
 
     user: str
     is_administrator: bool
     may_change: bool
     kernels: dict[str, int]
+    sees_processes: bool
 
 
 class Failure(msgspec.Struct, frozen=True):

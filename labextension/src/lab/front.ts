@@ -200,11 +200,15 @@ export class FrontNotebook {
     return (widget && this._opened.get(widget)) ?? null;
   }
 
-  private _sessionOf({ context, sharing }: IOpened): Notebook | null {
+  private _sessionOf({ context }: IOpened): Notebook | null {
     const { known, viewer } = this._model;
-    return sharing.kernel
-      ? ofKernel(known, viewer, sharing.kernel.id, context.path)
-      : null;
+    const { session } = context.sessionContext;
+    if (!session?.kernel) {
+      return null;
+    }
+    const running = [...this._app.serviceManager.sessions.running()];
+    const paths = running.map(({ path }) => path);
+    return ofKernel(known, viewer, session.kernel.id, session.path, paths);
   }
 
   private _add(panel: INotebookPanel, context: DocumentRegistry.Context): void {

@@ -26,6 +26,14 @@ export const DISCONNECTED = 'disconnected';
  */
 export const RECOVERING = 'recovering';
 
+/** Codes of the Errors that end by themselves. */
+const PASSING = ['unavailable', 'lost', DISCONNECTED, RECOVERING];
+
+/** Whether there is a broker or a server, and it shows this page nothing. */
+export function isRefusal({ code }: IError): boolean {
+  return !PASSING.includes(code);
+}
+
 export const COMING_BACK: IError = {
   type: 'Error',
   code: RECOVERING,
@@ -75,23 +83,44 @@ export function isBusy(notebook: Notebook): boolean {
   return !rests(notebook) && notebook.busy && notebook.state === 'idle';
 }
 
-/** The notebook of a kernel: by its process, else by the notebook's name. */
+/**
+ * The notebook of a kernel: by its process; where the broker's processes are not
+ * ours, by the notebook's name. `paths` are those of all notebooks that run here.
+ */
 export function ofKernel(
   state: State,
   viewer: IViewer | null,
   kernel: string,
-  path: string
+  path: string,
+  paths: string[]
 ): Notebook | null {
-  if (!isSnapshot(state)) {
+  if (!isSnapshot(state) || viewer === null) {
     return null;
   }
-  const pid = viewer?.kernels[kernel];
-  const is =
-    pid === undefined
-      ? ({ name, user }: Notebook) =>
-          name === fileName(path) && user === viewer?.user
-      : (notebook: Notebook) => notebook.pid === pid;
-  return everyone(state).find(is) ?? null;
+  if (!viewer.sees_processes) {
+    return ofName(state, viewer.user, path, paths);
+  }
+  const pid = viewer.kernels[kernel]; // missing while the kernel is new
+  return everyone(state).find(notebook => notebook.pid === pid) ?? null;
+}
+
+/**
+ * The user's only notebook of this file name: of two, each could be the one of
+ * the path.
+ */
+function ofName(
+  state: ISnapshot,
+  owner: string,
+  path: string,
+  paths: string[]
+): Notebook | null {
+  const file = fileName(path);
+  const here = new Set([path, ...paths].filter(one => fileName(one) === file));
+  const found = everyone(state).filter(
+    ({ name, user }) => name === file && user === owner
+  );
+  const ids = new Set(found.map(({ id }) => id));
+  return here.size === 1 && ids.size === 1 ? found[0] : null;
 }
 
 /** Whether the viewer may change this session. */

@@ -56,6 +56,16 @@ export function hadTurns(
   );
 }
 
+/** Whether it still waits as it did then: after a turn it is another wait. */
+export function isSameWait(then: ISessionView, now?: Notebook): boolean {
+  return (
+    now !== undefined &&
+    !rests(now) &&
+    waits(now) &&
+    now.device_seconds === then.device_seconds
+  );
+}
+
 /**
  * Whether a cell may run there now, and would not run twice: nothing runs, waits
  * or is throttled, and no cell computes without the device.

@@ -10,6 +10,7 @@ import {
   State,
   gang,
   isBusy,
+  isRefusal,
   isSnapshot,
   notebooksOn,
   rests,
@@ -364,6 +365,9 @@ function runningLong(
 function away(state: IError | null, trans: ITranslate): string {
   if (state === null) {
     return trans.__('… looking for broker');
+  }
+  if (isRefusal(state)) {
+    return trans.__('✕ broker refuses');
   }
   const words: Record<string, string> = {
     [DISCONNECTED]: trans.__('✕ server is away'),

@@ -22,6 +22,7 @@ import { clock, english, ITranslate } from '../state/format';
 import {
   DISCONNECTED,
   isAdmin,
+  isRefusal,
   isSnapshot,
   Notebook,
   notebooksOn,
@@ -275,10 +276,14 @@ function order(snapshot: ISnapshot | null): string[] {
 
 /** What is away, and then what that means. */
 function whatIsAway(
-  { code, message }: IError,
+  state: IError,
   runsKernels: boolean,
   trans: ITranslate
 ): string[] {
+  const { code, message } = state;
+  if (isRefusal(state)) {
+    return [trans.__('The broker refuses this page.'), message];
+  }
   if (code === RECOVERING) {
     return [
       trans.__('The broker was restarted.'),

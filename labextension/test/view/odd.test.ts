@@ -67,6 +67,21 @@ describe('when things are odd', () => {
     expect(node.querySelector('.jp-mod-stale')).toBeNull();
   });
 
+  it.each(['not_permitted', 'limit', 'protocol', 'of a newer broker'])(
+    'says that it is refused, and why, and not that the broker is away: %s',
+    code => {
+      const message = 'ask your administrator';
+      view.update({
+        state: { type: 'Error', code, message },
+        receivedAt: 0
+      });
+      expect(texts('.jp-GpuShare-away strong, .jp-GpuShare-away p')).toEqual([
+        'The broker refuses this page.',
+        message
+      ]);
+    }
+  );
+
   it('shows what was last, though it came while this was hidden', () => {
     const last = new LastSnapshot();
     last.take(snapshot(running), 0);

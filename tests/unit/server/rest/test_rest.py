@@ -128,6 +128,7 @@ async def test_a_viewer_is_told_their_permissions(api: Any, found: Any) -> None:
             "is_administrator": True,
             "may_change": True,
             "kernels": {},
+            "sees_processes": True,
         },
     )
 
@@ -143,7 +144,8 @@ async def test_the_viewers_kernels_are_named_with_their_processes(
         assert list(viewer["kernels"]) == [kernel]
         assert Path(f"/proc/{viewer['kernels'][kernel]}").exists()
         extension.feed.sees_processes = False  # as if the broker were outside of a container
-        assert (await api("viewer"))[1]["kernels"] == {}
+        _, viewer = await api("viewer")
+        assert (viewer["kernels"], viewer["sees_processes"]) == ({}, False)
     finally:
         await jp_serverapp.kernel_manager.shutdown_all()
 

@@ -1,14 +1,32 @@
-"""The hub's service without a hub: its sentences about a wrong environment."""
+"""The hub's service without a hub: its sentences about a wrong environment, and the tokens of its
+visitors."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Any
 
+import msgspec
 import pytest
 from jupyter_gpushare_server import hub_service
-from jupyter_gpushare_server.hub_service import MOST_BODY_BYTES, bounded_server
+from jupyter_gpushare_server.feed import Feed
+from jupyter_gpushare_server.hub_service import (
+    MOST_BODY_BYTES,
+    READ,
+    HubExtension,
+    HubService,
+    bounded_server,
+    proven_token,
+)
+from jupyterhub.services.auth import HubOAuth, HubOAuthenticated
 from tornado import web
+from tornado.httpclient import AsyncHTTPClient
+from tornado.ioloop import IOLoop
 from tornado.testing import bind_unused_port
+
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 SECONDS = 60.0
 
@@ -58,3 +76,99 @@ def test_an_invalid_address_is_refused_in_a_sentence(
     said = capsys.readouterr().err
     assert said.startswith(f"jupyter-gpushare-hub: JUPYTERHUB_SERVICE_URL is {url!r}")
     assert said.count("\n") == 1
+
+
+# --- tokens of visitors ---------------------------------------------------------------------------
+
+
+class Proven(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc]  # untyped for us
+    """Answers with the token that proves the user."""
+
+    def initialize(self, hub_auth: HubOAuth) -> None:
+        self.hub_auth = hub_auth
+
+    async def get(self) -> None:
+        await self.hub_auth.get_user(self, sync=False)
+        self.finish(proven_token(self.hub_auth, self) or "none")
+
+
+async def test_a_wrong_token_in_the_header_is_not_taken_for_the_one_of_the_cookie(hub: Any) -> None:
+    known, other = hub.user("ada"), hub.user("bob")
+    hub_auth = HubOAuth(
+        api_url=hub.api_url, api_token="own", base_url="/", oauth_client_id="service-gpushare"
+    )
+    secret = "of the cookies"
+    pages = web.Application([("/", Proven, {"hub_auth": hub_auth})], cookie_secret=secret)
+    server = bounded_server(pages)
+    listener, port = bind_unused_port()
+    server.add_socket(listener)
+    cookie = web.create_signed_value(secret, hub_auth.cookie_name, known).decode()
+
+    async def proven(header: str) -> str:
+        headers = {"Cookie": f"{hub_auth.cookie_name}={cookie}", "Authorization": header}
+        answer = await AsyncHTTPClient().fetch(f"http://127.0.0.1:{port}/", headers=headers)
+        return answer.body.decode()
+
+    assert await proven("") == known
+    assert await proven("token guessed") == known
+    assert await proven(f"token {other}") == other
+    server.stop()
+
+
+@pytest.fixture
+def extension(
+    hub: Any, hub_broker: Any, monkeypatch: pytest.MonkeyPatch, jp_asyncio_loop: Any
+) -> Iterator[HubExtension]:
+    """The service's, as the hub starts it."""
+    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", hub.person("gpushare", kind="service"))
+    monkeypatch.setenv("JUPYTERHUB_API_URL", hub.api_url)
+    monkeypatch.setenv("JUPYTERHUB_CLIENT_ID", "service-gpushare")
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/services/gpushare/")
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_URL", "http://127.0.0.1:1")
+
+    async def loaded() -> HubExtension:
+        service = HubService()
+        service.extension.load(service)
+        return service.extension
+
+    extension = jp_asyncio_loop.run_until_complete(loaded())
+    yield extension
+    jp_asyncio_loop.run_until_complete(extension.unload())
+
+
+async def test_a_token_that_ended_is_shown_once_for_each_page(
+    hub: Any, extension: HubExtension
+) -> None:
+    """The page of another visitor stays as it is."""
+    right = await extension.admit("bob", hub.person("bob", [READ]), True)
+    assert isinstance(right.feed.state, Snapshot)
+    refused = await extension.admit("ada", "ended", True)
+    said = [state async for state in refused.feed.follow()]  # which ends
+    assert [getattr(state, "code", "") for state in said] == ["not_permitted"]
+    await asyncio.to_thread(refused.feed._thread.join)
+    assert await extension.admit("ada", "ended", True) is not refused
+    assert hub.asked.count("ended") == 1
+    assert not right.feed.is_refused
+    await right.feed.close()
+
+
+@pytest.mark.system
+async def test_a_page_is_told_of_a_right_that_the_hub_gives_its_user(
+    hub: Any, hub_broker: Any, io_loop: IOLoop
+) -> None:
+    hub_broker.restart(hub_cache_seconds=0.001)
+    token = hub.user("ada")
+    heard: asyncio.Queue[bool] = asyncio.Queue()
+    feed = Feed(
+        hub_broker.settings,
+        io_loop,
+        logging.getLogger("feed"),
+        lambda _: heard.put_nowait(feed.welcome is not None and feed.welcome.is_administrator),
+        lambda hello, _: msgspec.structs.replace(hello, token=token),
+    )
+    feed.start()
+    assert not await asyncio.wait_for(heard.get(), SECONDS)
+    hub.of[token]["scopes"].append("admin:users")
+    while not await asyncio.wait_for(heard.get(), SECONDS):
+        pass
+    await feed.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -52,8 +53,27 @@ async def test_a_user_that_may_only_read_changes_nothing(
 
 
 @pytest.mark.system
-async def test_a_user_that_may_not_execute_gets_no_socket(
+async def test_a_user_that_may_only_read_gets_the_socket_which_takes_nothing(
     read_only: None, extension: Any, jp_ws_fetch: Any
+) -> None:
+    events = await jp_ws_fetch(NAMESPACE, "events")
+    viewer = json.loads(await events.read_message())
+    assert (viewer["type"], viewer["may_change"]) == ("Viewer", False)
+
+
+class WritersOnly(Authorizer):
+    def is_authorized(self, handler: Any, user: Any, action: str, resource: str) -> bool:
+        return action != "read"
+
+
+@pytest.fixture
+def write_only(jp_server_config: dict[str, Any]) -> None:
+    jp_server_config["ServerApp"]["authorizer_class"] = WritersOnly
+
+
+@pytest.mark.system
+async def test_a_user_that_may_not_read_gets_no_socket(
+    write_only: None, extension: Any, jp_ws_fetch: Any
 ) -> None:
     with pytest.raises(HTTPClientError) as error:
         await jp_ws_fetch(NAMESPACE, "events")
