@@ -235,4 +235,5 @@ export interface IViewer {
   is_administrator: boolean;
   may_change: boolean;
   kernels: Record<string, number>;
+  sees_processes: boolean;
 }
