@@ -149,7 +149,6 @@ def test_a_cell_does_not_run_while_the_gpu_cannot_read_its_tensors(
     start: Start,
     settings: Settings,
     sessions: Sessions,
-    wait_until: WaitUntil,
     tmp_path: Path,
 ) -> None:
     gpus.say(f"gpu GPU-a {16 << 30} 0 NVIDIA L4")
@@ -160,7 +159,7 @@ def test_a_cell_does_not_run_while_the_gpu_cannot_read_its_tensors(
     assert "cuda:0" in cell.text
     with Client.connect(settings, "tests") as client:
         client.ask(Evict(sessions()["train.ipynb"].id))
-    wait_until(lambda states: states == {"train.ipynb": "paged_out"})
+    until(lambda: sessions()["train.ipynb"].state == "paged_out")
     for code, said in CROWDED_CELLS.items():
         notebook.begin(code)
         until(lambda: sessions()["train.ipynb"].busy)
