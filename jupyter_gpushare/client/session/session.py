@@ -44,7 +44,7 @@ from .dispatch import Dispatch
 from .gaps import Gaps
 from .keeper import Keeper
 from .lane_use import LaneUse
-from .link import GOODBYE_SECONDS, LOOK_SECONDS, Link
+from .link import LOOK_SECONDS, Link
 from .memory import Memory, PageQuotas, WholeProcess
 from .placement import Placement
 from .registration import Registration
@@ -247,8 +247,8 @@ class Session:
         self._link.is_closed = True
         is_ours = self in _living  # a forked child has neither the place nor the lane
         _living.discard(self)
-        try:  # the keeper may be about to connect
-            if is_ours and self._link.lock.acquire(timeout=GOODBYE_SECONDS):
+        try:
+            if is_ours and self._link.lock.acquire(blocking=False):
                 try:
                     self._say_goodbye()
                 finally:
