@@ -1,7 +1,7 @@
 """Processes of this machine, which has one node or, for tests, several.
 
-It keeps nothing: what runs is read from `/proc`. The environment of a launcher names its generation
-and its GPUs, and all that the launcher starts inherits that.
+It keeps no state: `/proc` tells which processes run. The environment of a launcher names its
+generation and its GPUs, and its child processes inherit this.
 """
 
 from __future__ import annotations
@@ -22,31 +22,33 @@ from ...errors import EngineUnavailable, InvalidValue, NoRoom, cause
 from .engine import LAUNCHER, NO_GPU, Gpus, Lease, Node, Start, Status, parse, plain, shards_of
 
 NAME, NODE, GPUS = "GPUSHARE_LEASE", "GPUSHARE_NODE", "CUDA_VISIBLE_DEVICES"
-PART = "GPUSHARE_PART"  # of its GPU, which others have parts of; 1: it has them whole
-# Variables that a launcher has of the service: those by which Python runs, and settings. Its ranks
-# have the others of the shell that has submitted the job, not of the one that started the service.
-KEPT = re.compile(r"PATH|HOME|LANG|LC_.*|LD_LIBRARY_PATH|PYTHONHOME|JUPYTER_GPUSHARE_.*")
-LOOK_SECONDS = 0.001  # between two looks for what was just started, or killed
-ROUNDS = 100  # of killing: a process may start another one while it is looked for
+PART = "GPUSHARE_PART"  # the job's part of a shared GPU; 1: its GPUs are whole
+# Variables that a launcher gets from the service: those that Python needs, settings, and how CUDA
+# numbers GPUs. Its ranks get all others from the shell that submitted the job.
+KEPT = re.compile(
+    r"PATH|HOME|LANG|LC_.*|LD_LIBRARY_PATH|PYTHONHOME|JUPYTER_GPUSHARE_.*|CUDA_DEVICE_ORDER"
+)
+LOOK_SECONDS = 0.001  # between two looks for processes just started or killed
+ROUNDS = 100  # of killing: a process may start another one meanwhile
 DECLARED = re.compile(r"([A-Za-z0-9_-]{1,64})=([0-9]{1,4})(?:/([1-9][0-9]?))?")
 
 
 class Devices(NamedTuple):
-    """The GPUs of a node, each divided into this number of shards; 0: they are whole. If the node
-    `is_host`, its one device is not a GPU."""
+    """The GPUs of a node, each divided into `shards`; 0: they are whole. If the node `is_host`, its
+    one device is not a GPU."""
 
     gpus: Sequence[str]
     shards: int = 0
     is_host: bool = False
 
     def taken(self, part: Gpus) -> float:
-        """Return the share of a GPU that such a part takes, in whole shards."""
+        """Return the share of a GPU that a part takes, rounded up to whole shards."""
         return shards_of(part, self.shards) / self.shards
 
 
 def declared(text: str) -> dict[str, Devices]:
-    """Return the GPUs of each node of such a text as ``here=4``, ``n0=4 n1=4`` or, with four shards
-    of each GPU, ``here=2/4``. Each GPU of the machine has a number. Raises InvalidValue."""
+    """Return the GPUs of each node in a text like ``here=4``, ``n0=4 n1=4`` or, with four shards of
+    each GPU, ``here=2/4``. GPUs are numbered across all nodes. Raises InvalidValue."""
     nodes: dict[str, Devices] = {}
     first = 0
     for word in text.split():
@@ -72,7 +74,8 @@ class Process(NamedTuple):
 
     @property
     def is_launcher(self) -> bool:
-        """Whether it is a launcher. Its children inherit its environment, and lead no session."""
+        """Whether it is a launcher. The children of a launcher inherit its environment, but lead no
+        session."""
         with suppress(OSError):
             words = text_of(self.pid, "cmdline").split("\0")
             return os.getsid(self.pid) == self.pid and str(LAUNCHER) in words
@@ -91,8 +94,8 @@ class Process(NamedTuple):
 
 
 class LocalEngine:
-    """Processes on this machine. The shards of a divided GPU are only counted: its processes share
-    it as any processes of one machine do, or by its broker."""
+    """Processes on this machine. Shards are only counted, not enforced: processes share a divided
+    GPU as any processes of one machine do, or by its broker."""
 
     def __init__(
         self,
@@ -101,13 +104,13 @@ class LocalEngine:
         python: str = sys.executable,
         variables: Callable[[str], Mapping[str, str]] = lambda gpus: {GPUS: gpus},
     ) -> None:
-        """`variables` are those by which a process sees only these GPUs."""
+        """`variables` returns the environment in which a process sees only these GPUs."""
         self._cluster = cluster
         self._nodes = nodes
         self._python = python
         self._variables = variables
         self._children: list[subprocess.Popen[bytes]] = []
-        # Processes that the last look at nodes has found, for each verb that is called right after.
+        # The processes that the last `nodes` found, once for each verb that follows it.
         self._found: dict[str, list[Process]] = {}
 
     def nodes(self) -> dict[str, Node]:
@@ -140,8 +143,8 @@ class LocalEngine:
         return lease
 
     def _chosen(self, name: str, count: Gpus, used: Mapping[str, float]) -> list[str]:
-        """Return free GPUs of a node; or, for a part of a GPU, the one with the least room. Raises
-        NoRoom."""
+        """Return free GPUs of a node. For a part of a GPU, return the GPU with the least sufficient
+        room. Raises NoRoom."""
         node = self._nodes.get(name, Devices([]))
         part = node.taken(count) if count < 1 and node.shards else 1
         able = sorted(
@@ -155,7 +158,7 @@ class LocalEngine:
     def ask_yield(self, lease: Lease) -> None:
         for process in self._launchers(lease.handle):
             with suppress(OSError):  # it has ended meanwhile
-                if catches(process.pid, signal.SIGUSR2):  # otherwise it would end it
+                if catches(process.pid, signal.SIGUSR2):  # otherwise the signal would end it
                     os.kill(process.pid, signal.SIGUSR2)
 
     def kill(self, lease: Lease) -> None:
@@ -204,7 +207,7 @@ class LocalEngine:
         return [p for p in self._ours() if p.is_launcher and p.environment[NAME] == name]
 
     def _ours(self, verb: str = "") -> list[Process]:
-        """Return the processes of this cluster; for a verb, those that its look has found."""
+        """Return the processes of this cluster; for a verb, those of the look before it."""
         self._children = [child for child in self._children if child.poll() is None]
         found = self._found.pop(verb, None)
         return [
@@ -215,7 +218,8 @@ class LocalEngine:
 
 
 def used_by(processes: Iterable[Process]) -> dict[str, float]:
-    """Return the used part of each GPU over all clusters of this user; a job uses it once."""
+    """Return the used part of each GPU over all clusters of this user. All processes of a
+    generation count once."""
     parts = {
         (gpu, process.environment[NAME]): process.part
         for process in processes
@@ -228,9 +232,9 @@ def used_by(processes: Iterable[Process]) -> dict[str, float]:
 
 
 def wait_until_seen(child: subprocess.Popen[bytes]) -> None:
-    """Return when `/proc` has the environment of this launcher, or it has ended. Popen returns once
-    the new program is certain to run, which is a moment before the kernel has put its words and its
-    environment in place: until then all looks at `/proc` would take the launcher for gone."""
+    """Return when `/proc` shows the environment of this launcher, or it has ended. Popen returns a
+    moment before the kernel has put the arguments and the environment of the new program in place.
+    Until then each look at `/proc` would take the launcher for gone."""
     while child.poll() is None:
         with suppress(OSError):
             if NAME in environment_of(child.pid):
@@ -239,7 +243,7 @@ def wait_until_seen(child: subprocess.Popen[bytes]) -> None:
 
 
 def named_processes() -> Iterator[Process]:
-    """Yield those of this user that live, and that belong to a generation of any cluster."""
+    """Yield the running processes of this user that belong to a generation of any cluster."""
     for name in os.listdir("/proc"):
         if name.isdigit():
             with suppress(OSError):  # it has ended, or is of another user

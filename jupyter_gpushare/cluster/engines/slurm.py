@@ -1,7 +1,7 @@
-"""Slurm, by the commands that every site has: sbatch, scancel, squeue and scontrol.
+"""Slurm, through the commands that every site has: sbatch, scancel, squeue and scontrol.
 
-Each generation is a batch job with one task on each of its nodes, the launcher. The nodes are those
-that the service has chosen, so nothing of ours waits in Slurm's queue for long.
+Each generation is a batch job with one task on each of its nodes, the launcher. The service chooses
+the nodes, so its jobs do not wait in Slurm's queue for long.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ from .slurm_nodes import (
 
 RunAs = Callable[[str, Sequence[str], str], Ran]  # user, command, and its standard input
 
-# Slurm signals each process of a step: they ignore USR2 until the launcher has its handler.
+# Slurm signals each process of a step, so they ignore USR2 until the launcher has its handler.
 SCRIPT = """#!/bin/bash
 trap '' USR2 TERM
 exec srun --ntasks-per-node=1 --kill-on-bad-exit=0 bash -c {task}
 """
-# A broker of a node belongs to it: jobs use one that is there, and start none.
+# Jobs use the broker of a node if it has one, and start none: a broker belongs to its node, not to
+# a job.
 TASK = (
     "trap '' USR2; export JUPYTER_GPUSHARE_START_BROKER=false; exec {command} \"$SLURMD_NODENAME\""
 )
 LATER = "--begin=now+30days"
-MOST_SHOWN = 80  # characters of an answer that was none
-WARNING_SECONDS = 60  # before the time limit of a partition, at which Slurm asks a job to yield
+MOST_SHOWN = 80  # characters of an unusable answer
+WARNING_SECONDS = 60  # before its time limit Slurm asks a job to yield
 
 LIVE = {
     *("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED"),
@@ -64,17 +65,17 @@ FOREVER = re.compile(
     r"|not permitted to use|access denied|permission denied",
     re.I,
 )
-# It says so of the named node, or of all nodes if none was named.
+# sbatch says this of the named nodes, or of all nodes if none was named.
 UNSUITED = re.compile(r"node configuration is not available", re.I)
 
 
 class QueueRow(NamedTuple):
     """A job in Slurm's queue."""
 
-    lease: Lease | None  # of this cluster; None: of others
+    lease: Lease | None  # None: the job is not of this cluster
     status: Status | None  # None: it has ended
-    nodes: str  # that it has, like `n[0-3]`
-    resources: str  # of each of them
+    nodes: str  # like `n[0-3]`
+    resources: str  # on each of the nodes
 
     @property
     def is_live(self) -> bool:
@@ -91,7 +92,8 @@ class SlurmEngine:
         python: str = sys.executable,
         run_as: RunAs | None = None,
     ) -> None:
-        """`run_as` runs a command as a user; without it, all jobs are of this one."""
+        """`run_as` runs a command as a user. Without it all jobs are those of this process's
+        user."""
         self._cluster = cluster
         self._options = options
         self._python = python
@@ -99,14 +101,16 @@ class SlurmEngine:
         self._has_users = run_as is not None
         self._partition = partition_in(options)
         self._reservation = reservation_in(options)
-        # The rows that the last look at nodes has found, for each verb that looks right after it.
+        # The rows that the last `nodes` found, once for each verb that follows it.
         self._found: dict[str, list[QueueRow]] = {}
-        self._uneven: dict[str, dict[str, int]] = {}  # what gangs of unequal parts really have
-        self._shards: dict[str, int] = {}  # of each GPU of a node
+        self._uneven: dict[str, dict[str, int]] = {}  # the GPUs of gangs with unequal parts
+        self._shards: dict[str, int] = {}  # node -> of each GPU
 
     def nodes(self) -> Mapping[str, Node]:
-        """Return the nodes of the partition and the reservation, and those that jobs of this
-        cluster still have from earlier ones, which count as drained."""
+        """Return the nodes of the partition and the reservation. Other nodes on which jobs of this
+        cluster still run, from an earlier partition or reservation, count as drained. Raises
+        NoNodes, such as when the reservation has ended."""
+        self._found.clear()
         partition = self._partition or default_partition()
         lines = run("scontrol", "-o", "-d", "show", "nodes").splitlines()
         names = names_in(partition, lines)
@@ -126,7 +130,7 @@ class SlurmEngine:
     def start(self, start: Start) -> Lease:
         try:
             lease = self._submitted(start, f"--nodelist={','.join(start.where)}")
-        except SlurmRefused as refused:  # nothing of it is there
+        except SlurmRefused as refused:  # Slurm has nothing of the job
             kind = Refused if self._is_for_ever(start, str(refused)) else NoRoom
             raise kind(f"Slurm: {refused}") from None
         if not is_even(start.where):
@@ -140,13 +144,21 @@ class SlurmEngine:
             *(f"--nodes={len(start.where)}", self._resources(start.where), "--no-requeue"),
             *(f"--signal=USR2@{WARNING_SECONDS}", "--open-mode=append"),
             f"--output={path_of(start.directory, start.generation) / ENGINE_LOG}",
-            *(*self._options, *start.options, *more),
+            *(*self._counted(), *self._options, *start.options, *more),
             given=self._script(start),
         )
         number = told.strip().split(";")[0]
-        if not number.isdigit():  # it may have started one, which is found by its name
+        if not number.isdigit():  # a job that it started is found by its name
             raise EngineUnavailable(f"Slurm: sbatch has answered {told[:MOST_SHOWN]!r}")
         return Lease(start.job, start.generation, number, start.user)
+
+    def _counted(self) -> Iterator[str]:
+        """Yield options for what `nodes` counts. The environment may name it, and a command that
+        runs as another user does not get that."""
+        if self._partition:
+            yield f"--partition={self._partition}"
+        if self._reservation:
+            yield f"--reservation={self._reservation}"
 
     def _is_for_ever(self, start: Start, said: str) -> bool:
         if start.options and UNSUITED.search(said):
@@ -154,9 +166,9 @@ class SlurmEngine:
         return FOREVER.search(said) is not None
 
     def _suits_any_node(self, start: Start) -> bool:
-        """Submit a later job for any nodes, and cancel it: sbatch does not check nodes for a held
-        job, and with --test-only calls a drained node unsuitable. A job that stays is killed like
-        any closed generation."""
+        """Find out by submitting a deferred job for any nodes, and cancelling it. sbatch does not
+        check nodes for a held job, and with --test-only it calls a drained node unsuitable. If the
+        cancellation fails, the sweep kills the job like any closed generation."""
         try:
             self.kill(self._submitted(start, LATER))
         except SlurmRefused:
@@ -178,17 +190,18 @@ class SlurmEngine:
         return SCRIPT.format(task=shlex.quote(TASK.format(command=command)))
 
     def ask_yield(self, lease: Lease) -> None:
-        """Signal the steps, and not the script."""
+        """Signal the steps, but not the script."""
         self._cancel(lease, "--signal=USR2")
 
     def kill(self, lease: Lease) -> None:
-        """Slurm sends TERM first, so a launcher may say that its ranks have ended by that, and KILL
-        after its KillWait. If ranks ignore TERM, their launcher kills them once the generation is
+        """Cancel the job. Slurm sends TERM, so that launchers can still record the end of their
+        ranks, and KILL after KillWait. Launchers kill ranks that ignore TERM once the generation is
         closed."""
         self._cancel(lease)
 
     def poll(self, leases: Collection[Lease]) -> Mapping[Lease, Status]:
-        """Find leases by number and name: a controller that has lost its state reuses numbers."""
+        """Find leases by number and name, since a controller that has lost its state reuses
+        numbers."""
         there = {row.lease: row.status for row in self._rows_for("poll") if row.lease in leases}
         return {
             lease: status._replace(where=self._where(lease))
@@ -203,18 +216,19 @@ class SlurmEngine:
         return {row.lease for row in rows if row.lease is not None and row.status is not None}
 
     def _rows_for(self, verb: str) -> list[QueueRow]:
-        """A look at a cluster asks for its nodes first, and Slurm for its queue once."""
+        """Return the queue of the look before this verb, so that a look asks Slurm for it only
+        once."""
         found = self._found.pop(verb, None)
         return self._rows() if found is None else found
 
     def _rows(self, is_of_all: bool = False) -> list[QueueRow]:
-        """Others may name their jobs like ours. A name may have any character, and lines that look
-        like those of other jobs: so each line begins with a new random word."""
+        """Return the rows of the queue. Other users may choose names like ours, and a name may
+        contain line breaks and forge rows. So each genuine row begins with a new random word."""
         own, begin = getpass.getuser(), secrets.token_hex(8)
         of = () if self._has_users or is_of_all else ("-u", own)
         shown = f"{begin}|%i|%T|%u|%r|%N|%b|%j"
         lines = run("squeue", "-h", "-t", "all", *of, "-o", shown).splitlines()
-        if lines and not lines[0].startswith(begin):  # otherwise all jobs would be taken for gone
+        if lines and not lines[0].startswith(begin):  # otherwise all jobs would seem gone
             raise EngineUnavailable(f"Slurm: squeue has answered {lines[0][:MOST_SHOWN]!r}")
         return [self._row_of(line, own) for line in lines if line.startswith(begin)]
 
@@ -238,14 +252,15 @@ class SlurmEngine:
         return answer(command, lambda: self._run_as(user, command, given))
 
     def _where(self, lease: Lease) -> Mapping[str, int]:
-        """Slurm divides a gang of unequal parts over its nodes. It is asked once."""
+        """Return the GPUs of a gang with unequal parts, which Slurm divides over the nodes. Slurm
+        is asked once."""
         if self._uneven.get(lease.handle) == {}:
             self._uneven[lease.handle] = dict(divided(lease.handle))
         return self._uneven.get(lease.handle, {})
 
 
 def status_of(state: str, reason: str) -> Status | None:
-    """Slurm has a reason `None` until it has looked at a job."""
+    """Return the status of a state. Slurm's reason is `None` until it has examined a job."""
     status = STATUSES.get(state)
     if status is None or status.state != "pending" or reason == "None":
         return status
@@ -253,8 +268,8 @@ def status_of(state: str, reason: str) -> Status | None:
 
 
 def with_shards(nodes: Mapping[str, Node], rows: Iterable[QueueRow]) -> dict[str, Node]:
-    """Count the used shards of a node by its jobs: Slurm 22.05 reports a wrong number for the
-    node."""
+    """Count the used shards of each node by its jobs, since Slurm 22.05 reports a wrong number for
+    the node."""
     used = Counter[str]()
     for row in rows:
         if row.is_live and (shards := shards_in(row.resources)):
@@ -268,7 +283,7 @@ def with_shards(nodes: Mapping[str, Node], rows: Iterable[QueueRow]) -> dict[str
 
 
 def divided(number: str) -> Iterator[tuple[str, int]]:
-    """Yield the nodes of a job that runs, with the GPUs that it has on each."""
+    """Yield the nodes of a running job, each with its GPUs there."""
     told = run("scontrol", "-d", "show", "job", number)
     for names, gpus in re.findall(r"^ *Nodes=(\S+) .*GRES=(\S+)", told, re.M):
         for name in hosts_of(names):

@@ -6,20 +6,19 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from ...errors import EngineUnavailable
-from .engine import Node
+from .engine import Node, NoNodes
 from .slurm_commands import run
 
-# A node that is to be emptied: its jobs run on, in `power_down` and `fail` too. PLANNED is what a
-# request of ours makes of it.
+# States of a node that is being drained: its jobs run on, in `power_down` and `fail` too. PLANNED
+# is not among them, since our own pending request sets it.
 LEAVING = ("drain", "maint", "reserved", "power", "reboot", "fail")
 DEAD = {"down", "powering_down", "powered_down"}  # no job runs there
-# A node that Slurm may call dead later, or that has not answered a new controller yet.
+# States of a node that Slurm may call dead later, or that has not answered a new controller yet.
 SILENT = ("unknown", "not_responding")
 
 
 class Partition(NamedTuple):
-    """`nodes` as Slurm writes them, like `n[0-3]`; one that `is_up` starts jobs."""
+    """`nodes` are as Slurm writes them, like `n[0-3]`. A partition that `is_up` starts jobs."""
 
     name: str
     nodes: str
@@ -28,7 +27,7 @@ class Partition(NamedTuple):
 
 
 def partitions() -> dict[str, Partition]:
-    """Return those that this user may see. Raises EngineUnavailable, and SlurmRefused."""
+    """Return the partitions that this user may see. Raises EngineUnavailable, and SlurmRefused."""
     lines = run("scontrol", "-o", "show", "partitions").splitlines()
     return {found.name: found for found in map(partition_of, lines) if found.name}
 
@@ -41,20 +40,20 @@ def partition_of(line: str) -> Partition:
 
 
 def default_partition() -> str:
-    """Raises EngineUnavailable where there is none."""
+    """Return the name of the default partition. Raises NoNodes if there is none."""
     there = partitions()
     for partition in there.values():
         if partition.is_default:
             return partition.name
-    raise EngineUnavailable(
+    raise NoNodes(
         f"Slurm has no default partition: name one of {', '.join(sorted(there))} in"
         " `cluster_sbatch`, like `--partition=NAME`"
     )
 
 
 def names_in(wanted: str, lines: Iterable[str]) -> list[str]:
-    """Return the nodes of a partition, or of several like `a,b`, of the lines of `scontrol -o -d
-    show nodes`. Raises EngineUnavailable where there is none."""
+    """Return the nodes of a partition, or of several like `a,b`, from the lines of `scontrol -o -d
+    show nodes`. Raises NoNodes if there is no such node."""
     told = [fields_of(line) for line in lines]
     of = {
         one["NodeName"]: one.get("Partitions", "").split(",") for one in told if "NodeName" in one
@@ -62,7 +61,7 @@ def names_in(wanted: str, lines: Iterable[str]) -> list[str]:
     found = [name for name, there in of.items() if {*wanted.split(",")} & {*there}]
     if not found:
         there = {partition for each in of.values() for partition in each if partition}
-        raise EngineUnavailable(
+        raise NoNodes(
             f"Slurm has no node in the partition {wanted}, which `cluster_sbatch` names; there is"
             f" {' and '.join(sorted(there)) or 'none'}"
         )
@@ -70,25 +69,25 @@ def names_in(wanted: str, lines: Iterable[str]) -> list[str]:
 
 
 def reserved_in(wanted: str, names: Iterable[str]) -> list[str]:
-    """Return those of these nodes that a reservation has, or one of several like `a,b`; none where
-    no reservation is wanted, or it has no nodes, but licenses. Raises EngineUnavailable where Slurm
-    does not have it, or it has other nodes alone."""
+    """Return which of these nodes are in the reservation, or in one of several like `a,b`. Return
+    none if no reservation is wanted, or if it reserves only licenses. Raises NoNodes if Slurm has
+    no such reservation, or if it has only other nodes."""
     there = reservations() if wanted else {}
     nodes = [there[name] for name in wanted.split(",") if name in there]
     if wanted and not nodes:
-        raise EngineUnavailable(
+        raise NoNodes(
             f"Slurm has no reservation {wanted}, which `cluster_sbatch` names; there is"
             f" {' and '.join(sorted(there)) or 'none'}"
         )
     hosts = {host for each in nodes for host in hosts_of(each)}
     found = [name for name in names if name in hosts]
     if hosts and not found:
-        raise EngineUnavailable(f"Slurm: the reservation {wanted} has no node of the partition")
+        raise NoNodes(f"Slurm: the reservation {wanted} has no node of the partition")
     return found
 
 
 def reservations() -> dict[str, str]:
-    """Return their nodes, as Slurm writes them."""
+    """Return the nodes of each reservation, as Slurm writes them."""
     lines = run("scontrol", "-o", "show", "reservations").splitlines()
     told = [fields_of(line) for line in lines]
     return {
@@ -103,8 +102,8 @@ def fields_of(line: str) -> dict[str, str]:
 
 
 def node_of(line: str, ours: Collection[str] = ()) -> tuple[str, Node]:
-    """Return a node from its line of `scontrol -o -d show nodes`. Those of `ours` are reserved for
-    our jobs."""
+    """Return a node from its line of `scontrol -o -d show nodes`. The nodes in `ours` are reserved
+    for our jobs."""
     told = fields_of(line)
     state = told.get("State", "unknown").lower()
     if told["NodeName"] in ours:
@@ -114,7 +113,7 @@ def node_of(line: str, ours: Collection[str] = ()) -> tuple[str, Node]:
     gpus = 0 if any(word in state for word in LEAVING) else gpus_in(there)
     shards = shards_in(there) // max(1, gpus_in(there))
     is_silent = any(word in state for word in SILENT) or state.endswith("*")
-    # While it completes a job it takes no other, but for one that wants shards.
+    # While a node completes a job it takes no other job, except for one that wants shards.
     is_full = is_silent or ("completing" in state and not shards)
     used = gpus if is_full else gpus_in(told.get("GresUsed", ""))
     why = reason[1] if reason else "it does not respond" if is_silent else ""

@@ -3,14 +3,14 @@ yield, and ends them when their generation is closed.
 
     python launcher.py JOB GENERATION NODE
 
-It exits with 0 if the ranks are done, with YIELDED if they have saved and left, with FENCED if the
-generation is closed, with CANNOT_WRITE if it could not write there, and otherwise with the status
-of the first rank that failed. SIGUSR2 and SIGTERM ask to yield: the file that GPUSHARE_YIELD names
+Its exit status is 0 if the ranks are done, YIELDED if they have saved and ended, FENCED if the
+generation is closed, and CANNOT_WRITE if it could not write there. Otherwise it is the status of
+the first rank that failed. SIGUSR2 and SIGTERM ask to yield: the file that GPUSHARE_YIELD names
 exists from then on. Ranks that save begin with SIGTERM ignored, since a batch system sends it to
 each process of a job.
 
-As a program it needs only `generation` beside it and the standard library, so a node needs only
-Python, and it starts in a moment.
+The program needs only `generation` beside it and the standard library. So a node needs only Python,
+and the program starts quickly.
 """
 
 from __future__ import annotations
@@ -35,24 +35,26 @@ if TYPE_CHECKING or __package__:
 else:
     import generation
 
-GPUS = "CUDA_VISIBLE_DEVICES"
+GPUS, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+OF_SERVICE = "GPUSHARE_NODE"  # is there if the launcher has variables of the service's shell
+OF_PYTHON = re.compile(r"LANG|LC_.*|LD_LIBRARY_PATH|PYTHONHOME")
 OF_TASKS = re.compile(
     r"SLURM_(N?TASKS.*|NPROCS|PROCID|LOCALID|NODEID|STEP.*|TASK_PID|GTIDS|DISTRIBUTION)"
 )
-# Rank 0 listens there later. They are below `net.ipv4.ip_local_port_range`, unless a site has
-# changed it: Linux could give a port of that range to any socket, such as a kernel's, before then.
+# Ports for rank 0, which listens later. They are below the default `net.ipv4.ip_local_port_range`:
+# Linux could give a port of this range to any other socket, such as a kernel's, before then.
 PORTS = range(20_000, 32_768)
 LOOK_SECONDS = 0.05  # between two looks at the ranks
 CANNOT_RUN = 127  # the status of a command that cannot be started, as in a shell
 PR_SET_PDEATHSIG = 1
-# The process that stands for a launcher at its engine, and has started it: it ends with that one.
+# The process that started the launcher and stands for it at the engine; the launcher ends with it.
 ENDS_WITH = "GPUSHARE_ENDS_WITH"
 libc = ctypes.CDLL(None)
 
 
 class NodeRanks(NamedTuple):
-    """The ranks of this node: how many, how many are on nodes before it, and how many in all; the
-    number of this node, and how many nodes there are."""
+    """The number of ranks on this node, on the nodes before it, and in all; the number of this
+    node, and the number of nodes."""
 
     here: int
     before: int
@@ -62,7 +64,7 @@ class NodeRanks(NamedTuple):
 
 
 def place_of(node: str, gpus: Mapping[str, int], has_one_for_each_gpu: bool) -> NodeRanks:
-    """`gpus` are those of each node."""
+    """Return the ranks of a node; `gpus` has the GPUs of each node."""
     sizes = {name: count if has_one_for_each_gpu else 1 for name, count in gpus.items()}
     number = list(sizes).index(node)
     before = sum([*sizes.values()][:number])
@@ -70,14 +72,24 @@ def place_of(node: str, gpus: Mapping[str, int], has_one_for_each_gpu: bool) -> 
 
 
 def outside_of_tasks(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without what Slurm says of a task: a rank is none of its tasks, and
-    libraries that find such variables count tasks instead of ranks."""
+    """Return the environment without Slurm's variables of a task. A rank is not a task of Slurm,
+    and libraries that find these variables would count tasks instead of ranks."""
     return {name: text for name, text in environment.items() if not OF_TASKS.fullmatch(name)}
 
 
+def of_ranks(own: Mapping[str, str], of_job: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of ranks: the job's, over the launcher's `own`. They get nothing that
+    Python needed in the service's shell, but its order of GPUs: the numbers are the service's."""
+    if OF_SERVICE not in own:
+        return {**outside_of_tasks(own), **of_job}
+    kept = {name: text for name, text in own.items() if not OF_PYTHON.fullmatch(name)}
+    return {**kept, **{name: text for name, text in of_job.items() if name != ORDER}}
+
+
 def variables(job: str, place: NodeRanks, local: int) -> dict[str, str]:
-    """Return the environment variables of a rank that `torchrun` sets too. A process that is alone
-    has none: libraries that find them wait for other ranks instead of starting their own."""
+    """Return the environment variables of a rank, as `torchrun` sets them. A process that is alone
+    must not get them: libraries that find them wait for other ranks instead of starting their
+    own."""
     return {
         "RANK": str(place.before + local),
         "WORLD_SIZE": str(place.in_all),
@@ -96,14 +108,14 @@ class Launcher:
         self._job, self._number, self._node = job, number, node
         self._directory = generation.path_of(job, number)
         self._beat = self._directory / f"beat.{node}"
-        # A file of its own for each node: what one node writes, it sees at once itself.
+        # Each node has its own file: on a network file system a node sees its own writes at once.
         self._yields = self._directory / f"yield.{node}"
         self._beaten = 0.0
-        self._is_terminated = False  # by a batch system, maybe with others of its processes
+        self._is_terminated = False  # a batch system has sent SIGTERM, maybe to other processes too
         self._ranks: list[subprocess.Popen[bytes]] = []
 
     def run(self) -> int:
-        """Return the exit status."""
+        """Run until the ranks have ended, and return the exit status."""
         for number in (signal.SIGUSR2, signal.SIGTERM):
             signal.signal(number, self._ask_yield)
         try:
@@ -113,9 +125,9 @@ class Launcher:
                 time.sleep(LOOK_SECONDS)
                 self._keep_beating()
                 code = self._ended()
-            self._end()  # before it is written: the next generation must not meet them
+            self._end()  # before the end is recorded: the next generation must not meet survivors
             generation.write(self._directory / f"ended.{self._node}.json", {"code": code})
-        except (FileNotFoundError, FileExistsError):  # it is closed, or has a launcher here already
+        except (FileNotFoundError, FileExistsError):  # closed, or another launcher has begun here
             code = generation.FENCED
         except OSError as error:
             self._end()
@@ -135,8 +147,8 @@ class Launcher:
             (self._directory / f"error.{self._node}.{error.errno or 0}").touch()
 
     def _begin(self) -> None:
-        """Say that this node has begun, and how many GPUs it has: an engine may have divided them
-        in another way than it was told."""
+        """Record that this node has begun, and how many GPUs it has: the engine may have divided
+        them otherwise than requested."""
         beat = os.open(self._beat, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         told = generation.read(self._directory / "word.json")
         if told is None:
@@ -148,14 +160,15 @@ class Launcher:
             json.dump({"gpus": count}, file)
 
     def _keep_beating(self) -> None:
-        """Raises FileNotFoundError once the generation is closed."""
+        """Touch the beat when it is due. Raises FileNotFoundError once the generation is closed."""
         if time.monotonic() - self._beaten >= self._word.beat_seconds:
             self._touch_beat()
             self._beaten = time.monotonic()
 
     def _touch_beat(self) -> None:
-        """A network file system answers from its cache of names, for a minute at most, unless the
-        directory is opened: then it asks its server whether the generation is still in it."""
+        """Touch the beat. Opening the job's directory first makes a network file system ask its
+        server whether the generation is still there; otherwise it answers from its cache for up to
+        a minute."""
         job = os.open(self._job, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.utime(self._beat.relative_to(self._job), dir_fd=job)
@@ -163,7 +176,7 @@ class Launcher:
             os.close(job)
 
     def _start(self) -> int | None:
-        """Start the ranks. Return a status where that cannot be."""
+        """Start the ranks. Return a status if they cannot be started."""
         spec = generation.read(self._job / "job.json") or {}
         if self._node == self._word.leader:
             with suppress(OSError):
@@ -188,8 +201,7 @@ class Launcher:
         place = place_of(self._node, gpus, has_one_for_each_gpu)
         resume = self._word.resume and str(self._job / self._word.resume)
         shared = {
-            **outside_of_tasks(os.environ),
-            **spec.get("environment", {}),
+            **of_ranks(os.environ, spec.get("environment", {})),
             "GPUSHARE_JOB": str(self._job),
             "GPUSHARE_GENERATION": str(self._number),
             "GPUSHARE_YIELD": str(self._yields),
@@ -203,8 +215,8 @@ class Launcher:
             )
 
     def _meeting_point(self) -> dict[str, str]:
-        """Address and port of rank 0, which the launcher of its node has chosen, once all others
-        have begun: no rank of an incomplete gang starts."""
+        """The address and port of rank 0. The launcher of the leader chooses them once all
+        launchers have begun, so no rank of an incomplete gang starts."""
         path = self._directory / generation.MASTER
         if self._node == self._word.leader:
             self._wait_for(lambda: generation.gpus_of(self._directory, self._word))
@@ -213,16 +225,16 @@ class Launcher:
         return {"MASTER_ADDR": str(told["address"]), "MASTER_PORT": str(told["port"])}
 
     def _wait_for(self, look: Callable[[], Any]) -> Any:
-        """Return the first thing that is found."""
+        """Return the first result that is not empty."""
         while not (found := look()):
             self._keep_beating()
             time.sleep(LOOK_SECONDS)
         return found
 
     def _ended(self) -> int | None:
-        """None while ranks compute. One that failed ends all others: a gang needs all. After a
-        SIGTERM a failed rank counts as ended by it: the signal may have ended a process that it
-        needs."""
+        """The status of this node's ranks, or None while they compute. One failed rank ends all
+        others, since a gang needs all. After a SIGTERM a failed rank counts as ended by the signal,
+        which may have ended a process that the rank needs."""
         codes = [code_of(rank.pid) for rank in self._ranks]
         failed = [code for code in codes if code not in (None, 0, generation.YIELDED)]
         if failed:
@@ -233,13 +245,13 @@ class Launcher:
         while self._ranks:
             rank = self._ranks.pop()
             with suppress(ProcessLookupError):
-                os.killpg(rank.pid, signal.SIGKILL)  # what it has started, too
+                os.killpg(rank.pid, signal.SIGKILL)  # its child processes, too
             rank.wait()
 
 
 def code_of(rank: int) -> int | None:
-    """Return the status of a child that has ended, below 0 for a signal. It stays a zombie, since a
-    group of that id is then no other's until it is killed."""
+    """Return the status of a child that has ended, negative for a signal. The child stays a zombie,
+    so that its process group id is not reused before the group is killed."""
     ended = os.waitid(os.P_PID, rank, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if ended is None:
         return None
@@ -253,7 +265,7 @@ def start(
 
     def ends_with_the_launcher() -> None:
         os.setpgid(0, 0)
-        # Engines signal each process of a gang, and the default of this signal ends it.
+        # Engines signal each process of a gang, and this signal would end the rank by default.
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN if saves else signal.SIG_DFL)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

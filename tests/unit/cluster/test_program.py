@@ -1,4 +1,4 @@
-"""The service as a process of its own: the first submit starts it, and it is asked over its
+"""The service in its own process: the first submit starts it, and questions come over its
 socket."""
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ for number in range(int(sys.argv[1])):
 """
 TELLS = """
 import json, os, sys
-here = [os.environ[name] for name in ("COLOUR", "LOCAL_DATA", "CUDA_VISIBLE_DEVICES")]
-print(json.dumps([os.getcwd(), *here, *sorted({"SLURM_PROCID", "UNSET"} & os.environ.keys())]))
+names = ("COLOUR", "LOCAL_DATA", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+others = {"SLURM_PROCID", "UNSET", "LC_TIME", "LD_LIBRARY_PATH"} & os.environ.keys()
+print(json.dumps([os.getcwd(), *(os.environ[name] for name in names), *sorted(others)]))
 """
 # It ends in the middle of a character.
 HALVES = """
@@ -114,7 +115,7 @@ def settings(cluster_settings: MakesSettings) -> Settings:
 
 @pytest.fixture
 def shared(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
-    """The settings of jobs that share, and of a broker that ends with the test."""
+    """The settings of sharing jobs, and of a broker that ends with the test."""
     given = replace(settings, device="host", start_seconds=60)
     for name, text in as_environment(given).items():
         monkeypatch.setenv(name, text)
@@ -123,7 +124,7 @@ def shared(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sett
 
 
 def pids_of_both(settings: Settings) -> list[int]:
-    """Return the process ids of a broker and of a service of jobs, both of which answer."""
+    """Return the process ids of a broker and of a service of jobs that both answer."""
     with Client.connect(settings, start=False) as broker, Cluster(settings) as service:
         return [broker.welcome.pid, service.look().pid]
 
@@ -172,7 +173,7 @@ def test_a_character_that_is_written_in_parts_is_whole(
 def test_the_time_that_a_job_has_computed_is_told_while_it_computes(
     settings: Settings, script: Scripts
 ) -> None:
-    """It is not the value of the job's last change of state."""
+    """The time is current, and not the value of the job's last change of state."""
     since = time.monotonic()
     job = submit(script(COUNTS), "100000", "0.01", gpus=2, settings=settings)
     until(lambda: job.state == "running")
@@ -186,19 +187,23 @@ def test_the_time_that_a_job_has_computed_is_told_while_it_computes(
 def test_a_job_has_the_directory_and_the_environment_of_its_user(
     settings: Settings, script: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has none of the shell that has started the service."""
-    for name in ("LOCAL_DATA", "SLURM_PROCID", "UNSET"):
+    """From the shell that started the service the job has only the order of GPUs."""
+    unset = ("UNSET", "LC_TIME", "LD_LIBRARY_PATH")
+    for name in ("LOCAL_DATA", "SLURM_PROCID", *unset):
         monkeypatch.setenv(name, "old")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     submit(script(COUNTS), "1", "0", settings=settings).wait(60)  # the service has started
-    monkeypatch.delenv("UNSET")
+    for name in unset:
+        monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     there = {"COLOUR": "green", "CUDA_VISIBLE_DEVICES": "7", "LOCAL_DATA": "new"}
+    there["CUDA_DEVICE_ORDER"] = "FASTEST_FIRST"
     there["LATIN"] = os.fsdecode(b"caf\xe9")  # JSON cannot hold it, and it is left out
     for name, value in there.items():
         monkeypatch.setenv(name, value)
     job = submit(script(TELLS), gpus=2, nodes=1, settings=settings)
     job.wait(60)
-    assert json.loads(job.log()) == [str(tmp_path), "green", "new", "0,1"]
+    assert json.loads(job.log()) == [str(tmp_path), "green", "new", "0,1", "PCI_BUS_ID"]
     monkeypatch.setenv("LARGE", "x" * (1 << 20))
     with pytest.raises(InvalidValue, match=r"environment of a job are 1\.0 MiB at most, and not"):
         submit(script(TELLS), settings=settings)
@@ -222,7 +227,7 @@ def test_a_job_gets_no_variable_of_another_job_or_of_a_server(names: str, is_so:
 def test_a_function_runs_on_each_rank_and_its_result_or_error_comes_back(
     settings: Settings,
 ) -> None:
-    """A rank that is to save bears SIGTERM."""
+    """A rank of a job that saves ignores SIGTERM."""
     scale = 3
 
     def rank_of(base: int) -> list[int]:
@@ -477,7 +482,7 @@ def test_a_job_gets_gpus_of_its_service_by_uuid_and_slices_in_the_place_of_their
     make_job: Makes,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A service that the job starts has the same."""
+    """A service that the job starts has the same GPUs."""
     slices = [f"slice MIG-{n} 1000 0 NVIDIA H100 MIG 1g.10gb" for n in range(2)]
     gpus.say("gpu GPU-a 1000 0 NVIDIA H100", "gpu GPU-b 1000 0 NVIDIA H100", "mig", *slices)
     if shown is not None:

@@ -1,4 +1,4 @@
-"""What a look at an active job means: the table, row by row."""
+"""The table of verdicts on an active job, row by row."""
 
 from __future__ import annotations
 
@@ -87,6 +87,8 @@ RUNNING = Status("running")
         ("h", EngineLook({**NODES, "n1": Node(0)}, {LEASE: RUNNING}), False),  # it is to be emptied
         ("h", EngineLook({**NODES, "n2": Node(2, alive=False)}, {LEASE: RUNNING}), False),
         ("h", EngineLook(), False),  # the engine did not answer
+        ("h", EngineLook(None, {LEASE: RUNNING}), False),  # it has no nodes
+        ("h", EngineLook(None, {}), True),
         ("", EngineLook(NODES, {}), False),  # nor was it asked for all that runs
         ("", EngineLook(NODES, {}, []), True),
     ],

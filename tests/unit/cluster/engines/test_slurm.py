@@ -7,15 +7,17 @@ import os
 import re
 import shutil
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from slurm import Slurm
 
-from jupyter_gpushare.cluster.engines.engine import Lease, Node, Refused, Start
+from jupyter_gpushare.cluster.engines.engine import Lease, Node, Refused, Start, Status
 from jupyter_gpushare.cluster.engines.sbatch import options_in, options_of_job, reservation_in
 from jupyter_gpushare.cluster.engines.slurm import SlurmEngine
 from jupyter_gpushare.cluster.engines.slurm_nodes import node_of
+from jupyter_gpushare.cluster.hands.command import Ran
 from jupyter_gpushare.cluster.looks.looks import look_at
 from jupyter_gpushare.errors import EngineUnavailable, InvalidValue, JobFailed, NoRoom
 from jupyter_gpushare.jobs.connection import Cluster
@@ -32,7 +34,7 @@ from ..work import Makes, opened
 
 @pytest.mark.system
 def test_a_job_that_has_computed_yields_to_one_that_has_not(make_site: Sites, slurm: Slurm) -> None:
-    """It has its options at each start."""
+    """The job has its options at each start."""
     site = make_site("--comment=of-all", "--time=9")
     site.check_that_one_yields(options=("--comment=mine",))
     told = slurm.run("squeue", "-h", "-t", "all", "-o", "%j %k %l")
@@ -70,7 +72,7 @@ def test_a_job_that_cannot_run_on_its_node_says_so_and_fails(make_site: Sites) -
 def test_the_nodes_are_those_of_the_partition_alone(
     make_site: Sites, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If another one is named, a job that cannot resume keeps the node that it has."""
+    """If the setting names another partition, a job that cannot resume keeps its node."""
     slurm.run("scontrol", "create", "partition=small", "nodes=n1")
     try:
         site = make_site()
@@ -258,6 +260,63 @@ def test_what_slurm_refuses_is_refused_for_ever_or_for_now(
 def says(path: Path, name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     script(path / name, f'echo "{name}: error: {said}" >&2\nexit 1')
     monkeypatch.setenv("PATH", str(path))
+
+
+# scontrol answers with these: default or not, the partitions of n0, and a reservation.
+GONE = [
+    ("--partition=all --reservation=lab", "YES", "all", "", "has no reservation lab"),
+    ("--reservation=lab", "YES", "all", "lab Nodes=n1", "lab has no node of the partition"),
+    ("--partition=all", "YES", "", "", "has no node in the partition all"),
+    ("", "NO", "all", "", "has no default partition"),
+]
+
+
+@pytest.mark.parametrize(("options", "is_default", "partitions", "reservation", "said"), GONE)
+def test_jobs_are_looked_at_even_if_no_node_is_left_for_others(
+    options: str,
+    is_default: str,
+    partitions: str,
+    reservation: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A reservation has ended, for example."""
+    shows = f"""case "$*" in
+        *nodes) echo "NodeName=n0 State=IDLE Gres=gpu:2 Partitions={partitions}";;
+        *partitions) echo "PartitionName=all Nodes=n0 State=UP Default={is_default}";;
+        *reservations) [ "{reservation}" ] && echo "ReservationName={reservation}" || true;;
+    esac"""
+    script(tmp_path / "scontrol", shows)
+    own, rest = getpass.getuser(), "None|n0|gres:gpu:1"
+    rows = (f"7|RUNNING|{own}|{rest}|gs.c.a.g1", f"8|CANCELLED|{own}|{rest}|gs.c.b.g1")
+    said_of = (f'echo "${{shown%%|*}}|{row}"' for row in rows)
+    script(tmp_path / "squeue", "\n".join(("for shown; do :; done", *said_of)))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    runs, ended = Lease("a", 1, "7"), Lease("b", 1, "8")
+    look = look_at(SlurmEngine("c", options_in(options)), [runs, ended], True)
+    assert (look.nodes, look.statuses, look.found) == (None, {runs: Status("running")}, {runs})
+    assert said in look.trouble
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [("", "--partition=small --reservation=lab "), ("-pall", "--partition=all --reservation=lab ")],
+)
+def test_sbatch_is_told_what_was_counted_though_it_has_another_environment(
+    options: str, names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def run_as(user: str, command: Sequence[str], given: str) -> Ran:
+        told.extend(command)
+        return Ran(0, "7", "")
+
+    monkeypatch.setenv("SBATCH_PARTITION", "small")
+    monkeypatch.setenv("SBATCH_RESERVATION", "lab")
+    engine = SlurmEngine("c", options_in(options), run_as=run_as)
+    assert engine.start(Start("c", "a", 1, tmp_path, {"n0": 1}, "ada")).user == "ada"
+    assert f" {names}{options}" in " ".join(told)
 
 
 def script(path: Path, text: str) -> None:
