@@ -17,9 +17,9 @@ STATES = "states.pt"  # the file of a checkpoint
 
 
 class DataPlace(NamedTuple):
-    """The place of a job in its data: loops over `iterations` that it has begun before, epochs and
-    batches of the present one that are done, and iterations of all. `is_later`: it was saved by
-    the user, and not at the very end of a loop."""
+    """The place of a job in its data: the loops over `iterations` that it has begun before this
+    one, the epochs and batches of this one that are done, and all iterations. `is_later`: the user
+    saved this place, perhaps some time after the end of a loop."""
 
     loop: int = 0
     epoch: int = 0
@@ -29,7 +29,7 @@ class DataPlace(NamedTuple):
 
     @property
     def returns_in(self) -> int:
-        """The loop in which a job that goes on is at this place again."""
+        """The loop in which a resumed job reaches this place again."""
         is_behind = self.epoch + self.batch == 0 and self.loop > 0 and not self.is_later
         return self.loop - 1 if is_behind else self.loop
 
@@ -43,12 +43,12 @@ class Checkpoint:
         self._store = store
         self._place = DataPlace()
         self._loops = 0  # begun in this process
-        self._resumed: dict[str, Any] | None = None  # what this rank has saved, until it is there
+        self._resumed: dict[str, Any] | None = None  # this rank's saved state, until it is in place
         self._began: dict[str, Any] = {}  # the random state with which the epoch began
         self._generators: list[Any] = []  # of all loaders, in the order in which they came
         self._of = 0
         self._has_resumed = False
-        self._file: Path | None = None  # the states from which the job goes on
+        self._file: Path | None = None  # the states from which the job resumes
         if store is not None:
             self._join(store)
 
@@ -66,7 +66,7 @@ class Checkpoint:
 
     @property
     def resumed(self) -> bool:
-        """Whether the job goes on from a checkpoint."""
+        """Whether the job resumed from a checkpoint."""
         return self._has_resumed
 
     def commit(self) -> None:
@@ -92,7 +92,7 @@ class Checkpoint:
         self._agreement = Agreement(store, self._gang, self._every, self._place.iteration)
 
     def _resume(self, store: Store) -> None:
-        """Go on from the newest intact checkpoint, which the first rank looks for."""
+        """Resume from the newest intact checkpoint, which the first rank finds."""
         there = [*store.candidates()]
         found = int(self._gang.most([newest_intact(there) if self._gang.leads else -1])[0])
         if there:
@@ -118,7 +118,7 @@ class Checkpoint:
         from ..torch.checkpoints import states
 
         ranks = saved["ranks"]
-        resumed = self._gang.mine(ranks) or states.anew(place=ranks[0]["place"])
+        resumed = self._gang.mine(ranks) or states.fresh_state(place=ranks[0]["place"])
         self._resumed, self._place = resumed, DataPlace(*resumed["place"])
         self._has_resumed = True
         if self._gang.leads:
@@ -139,12 +139,12 @@ class Checkpoint:
         for epoch in range(self._place.epoch, epochs):
             yield from self._epoch(loader, epoch, epochs)
         self._place = DataPlace(loop + 1, iteration=self._place.iteration)
-        if self._store is not None:  # what comes behind the loop may take long
+        if self._store is not None:  # code after the loop may take long
             self._save()
 
     def _return_to_place(self, loop: int) -> None:
-        """Restore all again: code before this loop has run again, and has changed what was saved
-        after it."""
+        """Restore all again if this is the loop of the saved place: code before it has run again,
+        and has changed the restored objects."""
         if self._resumed is not None and loop == self._place.returns_in:
             self._loaded()
             if loop < self._place.loop:
@@ -181,8 +181,8 @@ class Checkpoint:
         self._resumed = None
 
     def _rest(self, loader: Iterable[Batch], done: int) -> tuple[Iterable[Batch], Any]:
-        """Return the batches of this epoch after those that are done, and the loader, if it draws
-        them and knows its place; else None."""
+        """Return the remaining batches of this epoch, and the loader if it draws them and knows its
+        place, else None."""
         from ..torch.checkpoints import batches, stateful
 
         knows = loader if stateful.knows_its_place(loader) else None
@@ -204,7 +204,8 @@ class Checkpoint:
         self._began = states.random_state(self._generators)
 
     def _go_on(self) -> None:
-        """Random numbers go on as they would have."""
+        """Set the random state with which the job was saved, so that random numbers go on from
+        there."""
         from ..torch.checkpoints import states
 
         if self._resumed is not None:
@@ -212,7 +213,8 @@ class Checkpoint:
             self._resumed = None
 
     def _boundary(self, loader: Any) -> None:
-        """`loader`: the one that knows its place, which is here, or None."""
+        """Count an iteration, and save and leave if all ranks agree. `loader` knows its place,
+        which is here, or is None."""
         place = self._place
         self._place = place._replace(batch=place.batch + 1, iteration=place.iteration + 1)
         if self._store is None:
@@ -222,7 +224,7 @@ class Checkpoint:
             leave(self._place.iteration)
 
     def _save(self, loader: Any = None) -> bool:
-        """Return whether all of it is on disk; if not, the job has its older checkpoint."""
+        """Save; return whether all of it is on disk. If not, the job keeps its older checkpoint."""
         from ..torch.checkpoints import stateful, states
 
         mine = {
@@ -237,7 +239,8 @@ class Checkpoint:
         return is_saved
 
     def _steps(self, ranks: list[dict[str, Any]]) -> Iterator[Callable[[], None]]:
-        """Yield what this rank has to do, while the others do theirs: most is the first one's."""
+        """Yield the steps of this rank; all ranks take each step together. Most of the work is that
+        of the first rank."""
         from ..torch.checkpoints import sharded, states
 
         assert self._store is not None
@@ -252,7 +255,7 @@ class Checkpoint:
         yield partial(self._commit, saved) if leads else _nothing
 
     def _all_do(self, step: Callable[[], None]) -> bool:
-        """Return whether all ranks have done it; if not, nothing of it is left."""
+        """Take a step; return whether all ranks have done it. If not, no part of it is left."""
         assert self._store is not None
         has_failed = not self._does(step)
         are_done = self._gang.most([has_failed])[0] == 0
@@ -263,7 +266,7 @@ class Checkpoint:
     def _does(self, step: Callable[[], None]) -> bool:
         try:
             step()
-        except (OSError, RuntimeError) as error:  # PyTorch tells of a full disk by the second
+        except (OSError, RuntimeError) as error:  # PyTorch raises RuntimeError on a full disk
             what = f"iteration {self._place.iteration} cannot be saved"
             say(f"{what}, so the job computes on: {error}")
             return False
@@ -284,11 +287,11 @@ class Checkpoint:
 
 
 def _nothing() -> None:
-    """What a rank does while the first one does something."""
+    """The step of a rank while the first rank does the work."""
 
 
 def length_of(loader: Iterable[Any]) -> int | None:
-    """None if it is not known."""
+    """Return the number of batches of a loader; None if it is not known."""
     try:
         return len(loader) if isinstance(loader, Sized) else None
     except TypeError:  # a DataLoader over an iterable dataset
@@ -299,13 +302,13 @@ _current: Checkpoint | None = None
 
 
 def checkpoint(*, every: float = 60.0, **kept: Any) -> Checkpoint:
-    """Keep these objects while this job runs: it is saved when it is asked to yield and every
-    `every` seconds, and goes on from an earlier checkpoint, bit by bit the same.
+    """Keep these objects in checkpoints of this job. The job saves when it is asked to yield and
+    every `every` seconds, and resumes from its checkpoint with bit-identical results.
 
     Each object has `state_dict()` and `load_state_dict()`, as models, optimizers, schedulers and
     scalers do, or is a dictionary or a list of tensors, numbers and texts. Call this once on each
     rank, when all objects are made; then loop over `gpushare.iterations`, which knows the place in
-    the data. Random numbers of Python, NumPy and PyTorch go on as they would have. Outside of a job
+    the data. The random states of Python, NumPy and PyTorch are saved as well. Outside of a job
     nothing is kept. Raises InvalidValue.
     """
     global _current
@@ -325,7 +328,7 @@ def checkpoint(*, every: float = 60.0, **kept: Any) -> Checkpoint:
 
 
 def batches(loader: Iterable[Batch], epochs: int) -> tuple[int | None, Iterator[Batch]]:
-    """Return how many batches are still to come (None: unknown), and these."""
+    """Return the number of remaining batches (None: unknown), and an iterator over them."""
     if _current is not None:
         return _current.left(loader, epochs), _current.batches(loader, epochs)
     length = length_of(loader)

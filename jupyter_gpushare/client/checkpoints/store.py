@@ -1,8 +1,8 @@
-"""The checkpoints of a job on disk, in the directory of the generation that this process is of.
+"""The checkpoints of a job on disk, in the directory of this process's generation.
 
 A checkpoint is a folder `it-000000120` with files and the SHA-256 of each, as `sha256sum` writes
-them. It has that name only when all of it is on disk. The directory of a generation that was given
-up has another name, so a process of it that still runs writes nothing
+them. It has that name only when all of it is on disk. A generation that was given up has its
+directory renamed, so a process of it that still runs writes nothing
 (`cluster/launch/generation.py`).
 """
 
@@ -23,10 +23,10 @@ from typing import NamedTuple
 from ...errors import InvalidValue
 
 YIELDED = 75  # the exit status of a rank that has saved and left, as it was asked
-FENCED = 76  # of one whose generation was given up
+FENCED = 76  # the exit status of a rank whose generation was given up
 ORDERS = "word.json"  # of a generation
-KEEPS = "keeps"  # a file that says that the ranks save, and go on from there
-MOST_KEPT = 2  # the newest: the last one may be damaged
+KEEPS = "keeps"  # a file that says that the ranks save and resume
+MOST_KEPT = 2  # checkpoints, since the newest one may be damaged
 DIGESTS = "sha256"
 NAME = re.compile(r"g([0-9]+)(?:\.closed)?/it-([0-9]{1,18})")
 CHUNK_BYTES = 1 << 20
@@ -51,9 +51,9 @@ class Store:
         self._resume = environment.get("GPUSHARE_RESUME", "")
 
     def announce(self, skew: float = 0.0) -> None:
-        """Say that this job saves when it is asked to yield, and goes on from there. `skew` is the
-        size of its largest tensor, as a part of its model; 0: not known. Raises SystemExit with
-        FENCED in a generation that was given up."""
+        """Tell the service that this job saves when it is asked to yield, and resumes from there.
+        `skew` is the size of its largest tensor, as a part of its model; 0: not known. Raises
+        SystemExit with FENCED in a generation that was given up."""
         self._write(KEEPS, {"skew": round(skew, 2)})
 
     def is_asked(self) -> bool:
@@ -61,8 +61,8 @@ class Store:
         return self._asked.exists()
 
     def candidates(self) -> Iterator[Path]:
-        """Yield the checkpoints from which to go on, the newest first; the others are for the case
-        that it is damaged."""
+        """Yield the checkpoints from which to resume, the newest first. The older ones are for a
+        damaged newest one."""
         if not self._resume:
             return
         resume = Path(self._resume)
@@ -78,9 +78,9 @@ class Store:
         return sorted((found for found in paths if found is not None), reverse=True)
 
     def commit(self, iteration: int, save: Callable[[Path], None]) -> None:
-        """Write a checkpoint with the files that `save` writes into the folder that it is given,
-        and remove those that are not needed any more. Raises OSError, as on a full disk, and then
-        all is as it was; SystemExit with FENCED in a generation that was given up."""
+        """Let `save` write the files of a checkpoint into a folder, and remove checkpoints that are
+        not needed any more. Raises OSError, as on a full disk, and then leaves all as it was.
+        Raises SystemExit with FENCED in a generation that was given up."""
         path = self._directory / f"it-{iteration:09d}"
         part = path.with_name(f".{path.name}.{os.getpid()}")
         older = path.with_name(f"{part.name}.older")
@@ -98,8 +98,8 @@ class Store:
         self._remove_old()
 
     def part(self, iteration: int) -> Path:
-        """Return the path of a part of a checkpoint before it is committed: what is left of it in
-        a generation that has ended is removed by a later one."""
+        """Return the path of a part of a checkpoint before the commit. If a generation leaves such
+        a part behind, a later one removes it."""
         return self._directory / f".it-{iteration:09d}.part"
 
     def open_part(self, iteration: int) -> None:
@@ -113,13 +113,14 @@ class Store:
         _remove(self.part(iteration))
 
     def _remove_old(self) -> None:
-        parts = [*self._job.glob("g*.closed/.it-*")]  # of those killed as they saved
+        parts = [*self._job.glob("g*.closed/.it-*")]  # of ranks that were killed as they saved
         for path in [*parts, *(found.path for found in self._all()[MOST_KEPT:])]:
             _remove(path)
 
     def tell(self, iteration: int, computed: float, of: int) -> None:
-        """Say how far this generation is: seconds computed, and iterations of those in all (0:
-        unknown). The service reads it, and people see it. On a full disk it is told later."""
+        """Write the progress of this generation: seconds computed, and `iteration` of `of` in all
+        (0: unknown). The service reads it, and people see it. If the disk is full, a later call
+        writes it."""
         with suppress(OSError):
             self._write("progress.json", {"iteration": iteration, "computed": computed, "of": of})
 
@@ -131,12 +132,14 @@ class Store:
 
     @contextmanager
     def _fenced(self) -> Iterator[None]:
-        """End the process where the directory of its generation has gone, or has no orders: then a
-        library has made it again."""
+        """End the process if the directory of its generation has gone, or lacks its orders: then a
+        library has made the directory again."""
         try:
             (self._directory / ORDERS).stat()
             yield
         except FileNotFoundError:
+            if not (self._directory / ORDERS).exists():
+                _remove(self._directory)
             raise SystemExit(FENCED) from None
 
 
@@ -150,7 +153,8 @@ def _remove(path: Path) -> None:
 
 
 def seconds_of(every: float) -> float:
-    """Raises InvalidValue for what is no time between two checkpoints."""
+    """Return the seconds between two checkpoints. Raises InvalidValue for what is no number above
+    0."""
     if not isinstance(every, int | float) or not 0 < every < math.inf:
         raise InvalidValue(f"`every` is a number of seconds above 0, and not {every!r}")
     return float(every)
@@ -169,8 +173,8 @@ def is_intact(checkpoint: Path) -> bool:
 
 
 def newest_intact(there: Sequence[Path]) -> int:
-    """Return the number of the first checkpoint that is as it was written, or how many there
-    are."""
+    """Return the index of the first checkpoint that is as it was written; the number of checkpoints
+    if there is none."""
     for number, path in enumerate(there):
         if is_intact(path):
             return number
@@ -213,7 +217,7 @@ def _found(job: Path, path: Path) -> Found | None:
 
 
 def _write(part: Path, save: Callable[[Path], None]) -> None:
-    """All of it is on disk when this returns."""
+    """Write a checkpoint and its digests. All of it is on disk when this returns."""
     save(part)
     (part / DIGESTS).write_text(digests_of(part))
     directories = [path for path in part.rglob("*") if path.is_dir()]

@@ -68,7 +68,7 @@ class Residency:
 
     def cell_ends(self) -> None:
         with self._link.lock:
-            with self._unless_interrupted(), contextlib.suppress(ConnectionLost, ProtocolError):
+            with self._ends_on_failure(), contextlib.suppress(ConnectionLost, ProtocolError):
                 self._turn.look()  # for notices about this cell
             self.busy = False
             self._link.say(Busy(False))
@@ -102,8 +102,8 @@ class Residency:
         return self._placement.is_gpu and self.paged_out_bytes > 0
 
     def _come_back(self) -> None:
-        """Wait for room and page in; without a broker page in at once. The wait of another thread
-        for the turn goes on meanwhile, and is the one that is counted."""
+        """Wait for room and page in; without a broker page in at once. If another thread waits for
+        the turn meanwhile, only the wait of that thread is counted."""
         is_counted = not self._turn.waiting
         if is_counted:
             self._usage.start_clock()
@@ -141,7 +141,7 @@ class Residency:
             return None
 
     def ask_for_place(self) -> None:
-        """Register again if the session rests; try until the broker accepts it, since other
+        """Register again if the session rests. Try until the broker accepts it, since other
         sessions may use the room that it had. The lock is free between the tries."""
         for pause in pauses():
             if not self._asks_again():
@@ -168,23 +168,33 @@ class Residency:
             self.say_out()
 
     def page_in(self) -> bool:
-        """Return whether the memory can be used again. On `host` it can where it could not be read
-        back, too: it is in the file. On a GPU what has found no room stays out; the user hears of
-        it once."""
+        """Page in; return whether the memory can be used again. On `host` it can even if it could
+        not be read back, since it is in the file. On a GPU, memory without room stays out, and the
+        user is told once."""
         if not self.paged_out_bytes:
             return True
-        with self._unless_interrupted():
-            trouble, had_told = self._owner.memory.page_in(), self._has_told
-            is_lacking = bool(trouble) and self._placement.is_gpu
-            self.paged_out_bytes = self._bytes_kept_out() if is_lacking else 0
+        with self._ends_on_failure():
+            trouble, had_told = self._move_in(), self._has_told
         self._owes_word, self._has_told = False, self.is_out_of_reach
         if trouble and not had_told:
             is_tried_again = self._has_told and not self._link.is_closed
             self._owner.on_trouble(f"{trouble}; trying again" if is_tried_again else trouble)
         return not self.paged_out_bytes
 
+    def _move_in(self) -> str:
+        """Page in; return the reason for which memory is still out."""
+        try:
+            trouble = self._owner.memory.page_in()
+        except BaseException:  # in the midst of it
+            if self._placement.is_gpu:
+                self.paged_out_bytes = self._bytes_kept_out()
+            raise
+        is_lacking = bool(trouble) and self._placement.is_gpu
+        self.paged_out_bytes = self._bytes_kept_out() if is_lacking else 0
+        return trouble
+
     def _bytes_kept_out(self) -> int:
-        """Put out again what has come back, since the broker counts a session in or out as a
+        """Page out again what has come back, since the broker counts a session in or out as a
         whole."""
         memory = self._owner.memory
         if memory.bytes_out():
@@ -192,9 +202,9 @@ class Residency:
         return memory.bytes_out()
 
     @contextlib.contextmanager
-    def _unless_interrupted(self) -> Iterator[None]:
-        """A message was taken that an interrupt keeps from its effect, such as a Grant or a
-        PageIn: the next connection tells the broker what holds."""
+    def _ends_on_failure(self) -> Iterator[None]:
+        """End the connection if an interrupt or an error keeps a message, such as a Grant or a
+        PageIn, from its effect. The next registration tells the broker the actual state."""
         try:
             yield
         except BaseException:
@@ -202,8 +212,8 @@ class Residency:
             raise
 
     def say_out(self) -> None:
-        """Tell the broker that the memory is out. It says when there is room again, if a cell or a
-        turn needs it."""
+        """Tell the broker that the memory is out. The broker says when there is room again, if a
+        cell or a turn needs it."""
         self._link.say(PagedOut(self.paged_out_bytes, self._page_ins))
 
     def was_registered(self) -> None:
@@ -213,7 +223,7 @@ class Residency:
     # --- page out ----------------------------------------------------------------------------
 
     def on_page_out(self, message: PageOut) -> None:
-        """Page out between cells, or in a cell that waits for its turn: its thread does nothing
+        """Page out between cells, or in a cell that waits for its turn, whose thread does nothing
         else."""
         if self._turn.holding or (self.busy and not self._turn.waiting):
             return  # the broker finds out that its request came too late
@@ -230,8 +240,8 @@ class Residency:
             self.say_out()
 
     def page_out_in_turn(self) -> bool:
-        """Page out with the survivors of the lane, at the end of a turn, since there is no room for
-        them; return whether all of it is out."""
+        """Page out at the end of a turn, with the survivors of the lane, since there is no room for
+        them. Return whether all of it is out."""
         if self._placement.is_gpu or self._placement.devices > 1 or self._group.joins:
             return False  # as for `on_page_out`
         try:
@@ -243,17 +253,17 @@ class Residency:
         return not reason
 
     def turn_ended(self) -> None:
-        """Tell the broker what was paged out in the turn, and how much room it needs from now on:
-        not before, since a session that has the turn is in."""
+        """Tell the broker what was paged out in the turn, and how much room the session needs from
+        now on. It is told after the turn, since a session that has the turn counts as resident."""
         if self._owes_word:
             self._owes_word = False
             self._link.say(self._usage.report(time.monotonic(), holding=False))
             self.say_out()
 
     def on_rest(self, message: Rest) -> None:
-        """Rest, if the persistent memory can be moved to disk: the broker has to count what stays
-        on the device. While a thread waits for a turn between cells the session does not rest: the
-        broker keeps its place for that."""
+        """Rest, if the persistent memory can be moved to disk: otherwise the broker has to count
+        what stays on the device. While a thread waits for a turn between cells the session does not
+        rest, since the broker keeps its place for that thread."""
         if self.busy or self._turn.waiting or self._turn.holding:
             return
         if self._group.joins and self._owner.inside:
@@ -268,10 +278,10 @@ class Residency:
 
     def _move_out(self) -> tuple[int, str]:
         """Page out; return the bytes that are out and an empty string, or 0 and the reason. Memory
-        that is out already stays there, as the broker expects."""
+        that is out already stays out, as the broker expects."""
         if self.paged_out_bytes:
             return self.paged_out_bytes, ""
-        with self._unless_interrupted():
+        with self._ends_on_failure():
             try:
                 return self._owner.memory.page_out(self.directory)
             except BaseException:

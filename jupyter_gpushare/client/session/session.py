@@ -211,8 +211,8 @@ class Session:
 
     @property
     def is_out_of_reach(self) -> bool:
-        """Whether memory of this process is out that no code may use: a GPU cannot read it from
-        the file."""
+        """Whether memory of this process is paged out and no code may use it: a GPU cannot read it
+        from the file."""
         return self._residency.is_out_of_reach
 
     @property
@@ -259,10 +259,12 @@ class Session:
             self._keeper.end()
 
     def may_close(self) -> bool:
-        """Whether memory is in, or has come in now: without a session nothing else would bring it
-        back, and code could use it on a GPU, where it is not."""
+        """Page in memory that is out of reach; return whether there is none any more. Without a
+        session nothing else would bring it back, and code could use it although it is not there."""
+        if not self.is_out_of_reach:  # the keeper may have the lock while it connects
+            return True
         with self._link.lock:
-            return not self.is_out_of_reach or self._residency.page_in()
+            return self._residency.page_in()
 
     def _say_goodbye(self) -> None:
         """Say goodbye, unless something of this process stays in the lane: then the broker finds
@@ -385,7 +387,7 @@ class Session:
             if self._group.joins and not link.is_restoring:
                 self._report_outside(time.monotonic())
             return  # training continues without a broker
-        if turn.asked is not None:  # which the last boundary could not obey
+        if turn.asked is not None:  # the last boundary could not obey the request
             self._lane_use.await_others()
         with self.entering, link.lock:  # `with`: an interrupt may come between `acquire` and `try`
             try:
@@ -394,8 +396,8 @@ class Session:
                 if turn.holding and (turn.asked is not None or self._is_before_gap()):
                     turn.give_back()
                 elif self._lane_use.is_shared and turn.holding:
-                    self._lane_use.may_leave()  # what survives is in the other session's way
-                if was_asked:  # then the next session has waited for the turn, and has it first
+                    self._lane_use.may_leave()  # survivors are in the other session's way
+                if was_asked:  # the next session has waited for the turn, so it comes first
                     turn.take_news()
                 if usage.owes_report(now := time.monotonic(), turn.holding):
                     link.say(usage.report(now, turn.holding))
@@ -407,8 +409,8 @@ class Session:
                 self._idle_turn.leave()
 
     def _is_before_gap(self) -> bool:
-        """Whether another session could use the time until the next iteration. In a process group,
-        other members may compute in it."""
+        """Whether another session could use the time until the next iteration. In a process group
+        the answer is no, since other members may compute then."""
         gaps = self._gaps
         return (
             gaps.are_wanted(time.monotonic())  # first, since it is cheap and nearly always False
@@ -446,9 +448,9 @@ class Session:
                     self._link.say(self._usage.report(time.monotonic(), self._turn.holding))
 
     def unless_waiting(self, act: Callable[[], None]) -> bool:
-        """Call `act` with `entering`. Return False, without the call, if another thread waits for
-        the turn with it: then no iteration is open and no turn is held, and there is nothing to
-        close or to give back."""
+        """Call `act` with `entering`. Return False, without the call, if another thread has that
+        lock while it waits for the turn. Then no iteration is open and no turn is held, so there is
+        nothing to close or to give back."""
         if _has(self.entering):
             act()
             return True

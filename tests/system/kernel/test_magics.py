@@ -81,6 +81,9 @@ def test_a_notebook_may_have_several_gpus_at_once(gpus: Any, start: Start, look:
     assert on() == [["other"], [], []]
     notebook.run("%gpushare on --devices 2")
     assert on() == [["other"], ["other"], []]
+    notebook.run("%gpushare on --devices 1 --device cuda:1")
+    notebook.run("%%gpushare --devices 2\n1")
+    assert on() == [[], ["other"], []]  # and not the first one that has room
 
 
 def test_off_ends_the_session_and_tells_its_usage(notebook: Any, wait_until: WaitUntil) -> None:

@@ -1,4 +1,4 @@
-"""The common part of callbacks for trainers: where to go on, and when to save and leave."""
+"""The common part of callbacks for trainers: where to resume, and when to save and leave."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Saves:
             )
 
     def after(self, iteration: int, of: float) -> Agreed:
-        """Return what to do after this iteration, of about those in all. All ranks call it."""
+        """Return what to do after this iteration, of about `of` in all. All ranks call it."""
         if self._store is None:
             return Agreed()
         is_known = math.isfinite(of) and of >= iteration
@@ -79,10 +79,10 @@ class Saves:
         return self._store.part(iteration)
 
     def does(self, iteration: int, step: Callable[[], None]) -> bool:
-        """Return whether a step of saving is done, which may find a full disk."""
+        """Take a step of saving; return whether it succeeded, since the disk may be full."""
         try:
             step()
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # PyTorch raises RuntimeError on a full disk
             say(f"iteration {iteration} cannot be saved, so the job computes on: {error}")
             return False
         return True
@@ -93,11 +93,11 @@ class Saves:
         """Keep what `save` puts into a folder, and leave if that is agreed. All ranks call it, and
         the first one saves. `has_failed`: this rank could not write what `save` takes."""
         assert self._store is not None
-        have_failed = self.gang.most([has_failed])[0] > 0  # what `save` takes is complete
+        have_failed = self.gang.most([has_failed])[0] > 0  # if not, the input of `save` is complete
         if self.gang.leads:
             commit = partial(self._store.commit, iteration, save)
             have_failed = have_failed or not self.does(iteration, commit)
-            self._store.remove_part(iteration)  # where it was not taken
+            self._store.remove_part(iteration)  # if `save` has not taken it
         self._agreement.saved()
         if self.gang.most([have_failed])[0] == 0 and agreed.leaves:
             leave(iteration)

@@ -1,4 +1,4 @@
-"""A loader that goes on in the middle of an epoch: Lightning asks it for its state."""
+"""A loader that resumes in the middle of an epoch: Lightning asks it for its state."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from ....errors import InvalidValue
 from .batches import generators_of, rest_of
 from .gang import Gang
-from .states import anew, random_state, set_random_state
+from .states import fresh_state, random_state, set_random_state
 
 
 class ResumableLoader:
     """A DataLoader with `state_dict()` and `load_state_dict()`: the place in its epoch, and the
-    random numbers of each rank. All else is that of the loader."""
+    random numbers of each rank. All other attributes are those of the loader."""
 
     def __init__(self, loader: Iterable[Any]) -> None:
         """Raises InvalidValue for a loader without a length."""
@@ -36,7 +36,7 @@ class ResumableLoader:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        """Nothing is drawn before the first batch is asked for."""
+        """Draw nothing before the first batch is asked for."""
         resumed, self._resumed = self._resumed, None
         self._done = resumed["done"] if resumed is not None else 0
         if resumed is not None:
@@ -58,7 +58,8 @@ class ResumableLoader:
         """Return the place and the random numbers of all ranks. All of them call it."""
         self._gang = self._gang or Gang()
         mine = {
-            "done": self._done % max(1, len(self)),  # behind the last batch the next epoch begins
+            # After the last batch the next epoch begins. More ranks have fewer batches each.
+            "done": self._done if self._done < len(self) else 0,
             "began": self._began,
             "random": random_state(self._generators),
         }
@@ -67,13 +68,14 @@ class ResumableLoader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._gang = self._gang or Gang()
         ranks = state["ranks"]
-        self._resumed = self._gang.mine(ranks) or anew(done=ranks[0]["done"])
+        self._resumed = self._gang.mine(ranks) or fresh_state(done=ranks[0]["done"])
 
 
 def resumable(loader: Iterable[Any]) -> Any:
-    """Return the loader as one that goes on in the middle of an epoch: Lightning saves its place
-    and its random numbers in each checkpoint, and the order of the epoch is drawn as it was.
+    """Return a loader that can resume in the middle of an epoch. Lightning saves its place and its
+    random numbers in each checkpoint, and the order of the epoch is drawn as it was.
 
-    Batches that are done are drawn and not loaded. Raises InvalidValue for a loader without a
-    length."""
+    The loader draws batches that are done, but does not load them. Raises InvalidValue for a loader
+    without a length.
+    """
     return ResumableLoader(loader)

@@ -1,5 +1,5 @@
-"""Tensors that are sharded over ranks, as by `fully_shard`: each rank writes its shards, and fills
-those that it has by now from what all ranks have written.
+"""Tensors that are sharded over ranks, as by `fully_shard`. Each rank writes its shards. On resume
+it fills its present shards from the files of all ranks.
 
 The files hold tensors and plain values alone. Those of `torch.distributed.checkpoint` do not: its
 reader unpickles what it finds.
@@ -22,7 +22,7 @@ from ...checkpoints.store import sync
 from . import states
 
 FOLDER = "shards"  # of a checkpoint; it has a file for each rank
-MARK = "gpushare.sharded"  # what stands for a sharded tensor in the rest of a state has it
+MARK = "gpushare.sharded"  # the key of the mark that replaces a sharded tensor in a state
 DTENSOR = ("torch.distributed.tensor", "DTensor")
 REFUSED = (
     ("torch.distributed.fsdp", "FullyShardedDataParallel"),
@@ -31,7 +31,7 @@ REFUSED = (
 
 
 def is_sharded(kept: Mapping[str, Any], ranks: int) -> bool:
-    """Whether there are sharded tensors in what is kept. Raises InvalidValue for those that a
+    """Whether the kept objects have sharded tensors. Raises InvalidValue for tensors that a
     checkpoint cannot hold."""
     for name, thing in kept.items():
         _check(name, thing.modules() if isinstance(thing, Module) else [])
@@ -48,15 +48,16 @@ def _check(name: str, parts: Iterable[Any]) -> None:
 
 
 def _is(value: Any, module: str, kind: str) -> bool:
-    """Whether it is of a class whose module may not be imported by now."""
+    """Whether the value is of a class whose module may not be imported by now."""
     return isinstance(value, getattr(sys.modules.get(module), kind, ()))
 
 
 def _walked(state: Any, path: str, leaf: Callable[[str, Any], Any]) -> Any:
-    """Return a state with what `leaf` returns for the path and the value of each leaf of it."""
+    """Return a copy of the state in which each leaf is replaced by `leaf` of its path and value."""
     if isinstance(state, dict) and MARK not in state:
         made = copy(state)  # that of a module has attributes
-        made.update({key: _walked(value, f"{path}.{key}", leaf) for key, value in state.items()})
+        for key, value in state.items():  # `update` of a Counter adds
+            made[key] = _walked(value, f"{path}.{key}", leaf)
         return made
     if isinstance(state, list | tuple):
         values = [_walked(value, f"{path}.{at}", leaf) for at, value in enumerate(state)]
@@ -65,14 +66,14 @@ def _walked(state: Any, path: str, leaf: Callable[[str, Any], Any]) -> Any:
 
 
 class Split:
-    """What is kept, as its sharded tensors and the rest, where marks stand for them."""
+    """The kept states, as their sharded tensors and the rest, in which marks replace these."""
 
     def __init__(self, kept: Mapping[str, Any], ranks: int) -> None:
         """Raises InvalidValue for a tensor that a checkpoint cannot hold."""
         self.tensors: dict[str, Any] = {}
         self._of_models: dict[str, Any] = {}
         self._ranks = ranks
-        names = sorted(kept, key=lambda name: not isinstance(kept[name], Module))  # these first
+        names = sorted(kept, key=lambda name: not isinstance(kept[name], Module))  # models first
         self.rest = {name: self._rest_of(name, kept[name]) for name in names}
 
     def _rest_of(self, name: str, thing: Any) -> Any:
@@ -89,8 +90,8 @@ class Split:
         return {MARK: path, "shape": list(value.shape), "like": self._like(path, value)}
 
     def _like(self, path: str, value: Any) -> str:
-        """Return the first tensor of a model that is laid out as this one: a job that resumes has
-        the model, and its optimizer has no tensors before its first step."""
+        """Return the name of the first tensor of a model with the layout of this one. A job that
+        resumes has the model, but its optimizer has no tensors before its first step."""
         is_partial = any(placement.is_partial() for placement in value.placements)
         if value.device_mesh.size() == self._ranks and not is_partial:
             for name, other in self._of_models.items():
@@ -121,15 +122,16 @@ def _is_first(tensor: Any) -> bool:
 
 
 def _shard(tensor: Any) -> list[Any]:
-    """Return where the shard of this rank begins in the tensor, and the shard, in memory of its
-    own: PyTorch writes whole storages."""
+    """Return where the shard of this rank begins in the tensor, and the shard itself. The shard has
+    memory of its own, since PyTorch writes whole storages."""
     begins, local = _present(tensor)
     is_part = local.untyped_storage().nbytes() > local.nbytes
     return [begins, local.clone() if is_part else local]
 
 
 def _present(tensor: Any) -> tuple[list[int], Any]:
-    """A tensor that is not sharded is its own shard."""
+    """Return where the local part of a tensor begins, and that part. A tensor that is not sharded
+    is its own shard."""
     if not _is(tensor, *DTENSOR):
         return [0] * tensor.dim(), tensor
     (chunk,) = tensor.__create_chunk_list__()
@@ -140,7 +142,8 @@ class Shards:
     """The files of all ranks."""
 
     def __init__(self, folder: Path, rank: int, ranks: int) -> None:
-        """If as many ranks have saved, each has the rest of its own state, else the first one's."""
+        """If the same number of ranks has saved, each rank reads its own file first, else that of
+        the first rank."""
         paths = [folder / name_of(number) for number in range(len([*folder.iterdir()]))]
         own = paths.pop(rank if len(paths) == ranks else 0)
         self._paths = [own, *paths]
@@ -154,8 +157,8 @@ class Shards:
         return [states.read(path, mmap=True) for path in self._paths[1:]]
 
     def loaded(self, kept: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the states that were saved, with the present tensors, whose shards are filled.
-        Raises InvalidValue."""
+        """Return the saved states, with the present tensors, whose shards are filled. Raises
+        InvalidValue."""
         present: dict[str, Any] = {}
         for name, thing in kept.items():
             _walked(states.state_of(thing), name, present.__setitem__)
@@ -179,7 +182,7 @@ class Shards:
         return tensor
 
     def _of(self, path: str) -> Iterator[Any]:
-        """Yield the shards of a tensor, and read the files of others only if they are needed."""
+        """Yield the shards of a tensor; read the files of other ranks only if they are needed."""
         if path in self._own["shards"]:
             yield self._own["shards"][path]
         for other in self._others:
@@ -192,7 +195,7 @@ def name_of(rank: int) -> str:
 
 
 def _new(shape: Sequence[int], dtype: torch.dtype, like: Any) -> Any:
-    """Return a tensor that is laid out like this one; None if that is not there."""
+    """Return a tensor with the layout of `like`; None if `like` is None."""
     if like is None:
         return None
     if not _is(like, *DTENSOR):
@@ -203,7 +206,7 @@ def _new(shape: Sequence[int], dtype: torch.dtype, like: Any) -> Any:
 
 
 def _fill(path: str, tensor: Any, shards: Iterator[Any]) -> None:
-    """Copy what the shard of this rank has of these, which do not overlap."""
+    """Fill this rank's shard of the tensor from the saved shards, which do not overlap."""
     begins, local = _present(tensor)
     missing = local.numel()
     while missing:
@@ -214,7 +217,7 @@ def _fill(path: str, tensor: Any, shards: Iterator[Any]) -> None:
 
 
 def _copy(begins: Sequence[int], into: Any, its_begins: Sequence[int], shard: Any) -> int:
-    """Copy what both have of a tensor; return how many elements that is."""
+    """Copy the overlap of two shards of a tensor; return its number of elements."""
     for dim, (begin, its) in enumerate(zip(begins, its_begins, strict=True)):
         first = max(begin, its)
         count = min(begin + into.shape[dim], its + shard.shape[dim]) - first

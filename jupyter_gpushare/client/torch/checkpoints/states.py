@@ -1,4 +1,4 @@
-"""The states that a checkpoint keeps: of what the user names, and of all random numbers."""
+"""The states that a checkpoint keeps: those of the user's objects, and of all random numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ....errors import InvalidValue
 
 
 def check_kept(kept: Mapping[str, Any]) -> None:
-    """Raises InvalidValue for an object that has no state that could be kept."""
+    """Raise InvalidValue for an object without a state that could be kept."""
     for name, thing in kept.items():
         has_state = hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")
         if not has_state and not isinstance(thing, dict | list):
@@ -42,7 +42,8 @@ def load(thing: Any, state: Any) -> None:
 
 
 def load_all(kept: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-    """Raises InvalidValue where other things are kept than those that were saved."""
+    """Give all things their saved states. Raises InvalidValue if the kept names are not the saved
+    ones."""
     if kept.keys() != saved.keys():
         raise InvalidValue(
             f"this job has saved {_listed(saved)}, and cannot resume with {_listed(kept)}:"
@@ -57,10 +58,10 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def write(states: Mapping[str, Any], path: Path) -> None:
-    """Raises InvalidValue for what could not be read."""
+    """Write states to a file. Raises InvalidValue for states that `read` would refuse."""
     torch.save(plain(states), path)
     try:
-        torch.load(path, "cpu", weights_only=True, mmap=True)  # without the tensors
+        torch.load(path, "cpu", weights_only=True, mmap=True)  # mmap: reads no tensors
     except (OSError, RuntimeError):  # of the file system
         raise
     except Exception as error:  # an error of pickle
@@ -71,10 +72,11 @@ def write(states: Mapping[str, Any], path: Path) -> None:
 
 
 def plain(state: Any) -> Any:
-    """Return it with numbers of Python in place of those of NumPy, which are not read."""
+    """Return the state with Python's numbers in place of NumPy's, which `read` refuses."""
     if isinstance(state, dict):
-        made = copy(state)  # that of a module has attributes
-        made.update({key: plain(value) for key, value in state.items()})
+        made = copy(state)  # a copy: the state of a module has attributes
+        for key, value in state.items():  # `update` of a Counter adds
+            made[key] = plain(value)
         return made
     if type(state) in (list, tuple):
         return type(state)(map(plain, state))
@@ -83,8 +85,8 @@ def plain(state: Any) -> Any:
 
 
 def read(path: Path, mmap: bool = False) -> dict[str, Any]:
-    """Nothing but tensors and plain values is read; `mmap`: only when they are used. Raises
-    InvalidValue."""
+    """Return the states of a file. Nothing but tensors and plain values is read; with `mmap`,
+    tensors are read only when they are used. Raises InvalidValue."""
     try:
         states: dict[str, Any] = torch.load(path, "cpu", weights_only=True, mmap=mmap)
     except Exception as error:  # an error of pickle, zipfile or torch
@@ -104,16 +106,16 @@ def random_state(generators: Iterable[torch.Generator]) -> dict[str, Any]:
     }
 
 
-def anew(**place: Any) -> dict[str, Any]:
-    """Return what a rank resumes from where it has only its place: its random numbers are those of
-    now."""
+def fresh_state(**place: Any) -> dict[str, Any]:
+    """Return the state from which a rank resumes if it has only its place: its random numbers go on
+    from their present state."""
     now = random_state([])
     return {**place, "began": now, "random": now}
 
 
 def set_random_state(state: Mapping[str, Any], generators: Iterable[torch.Generator]) -> None:
-    """Set all of it. The first of `generators` get their saved states; those of loaders that came
-    later stay as they were made."""
+    """Set the state of all random numbers. The first of `generators` get their saved states; those
+    of loaders that came later stay as they were made."""
     version, numbers, gauss = state["python"]
     random.setstate((version, tuple(numbers), gauss))
     if state["numpy"] is not None:
@@ -130,8 +132,8 @@ def set_random_state(state: Mapping[str, Any], generators: Iterable[torch.Genera
 
 
 def own_gpus(there: int) -> Sequence[int]:
-    """Return the GPUs of this node on which this rank computes: one where each of them has a rank,
-    else all."""
+    """Return the GPUs of this node on which this rank computes: one if each GPU has a rank, else
+    all."""
     if os.environ.get("LOCAL_WORLD_SIZE") == str(there):
         return [int(os.environ["LOCAL_RANK"])]
     return range(there)
@@ -142,7 +144,7 @@ def _of_cuda() -> list[torch.Tensor]:
 
 
 def _of_numpy() -> list[Any] | None:
-    """None where NumPy is not used."""
+    """Return the random state of NumPy; None if NumPy is not used."""
     if "numpy" not in sys.modules:
         return None
     import numpy

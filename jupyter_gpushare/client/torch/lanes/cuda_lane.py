@@ -68,8 +68,8 @@ class PooledLane:
         self._index = index
         self._pool: Any = None
         self._offered: tuple[LaneMemory, int] | None = None
-        self._to_trim: tuple[int, int] | None = None  # a number of memory, and its bytes
-        self._needed = 0  # bytes that an iteration needs, as it seemed outside of the lane
+        self._to_trim: tuple[int, int] | None = None  # the number of a memory, and its bytes
+        self._needed = 0  # bytes that an iteration needs, by those outside of the lane
         self._seed = Seed(LEAST_SEED)
         self._wanted = self._sown = 0  # bytes of the one segment
         self._stream = 0  # the one of iterations, as a number
@@ -113,15 +113,15 @@ class PooledLane:
         return self._attach(memory, size, wanted)
 
     def _is_cleared_for(self, memory: LaneMemory | None, size: int) -> bool:
-        """Return whether nothing is alive in the lane; for a new lane, after survivors moved
-        out."""
+        """Return whether nothing is alive in the lane. If the lane is a new one, survivors move out
+        first."""
         if memory is not None and self._lane.is_using(memory, size):
             return not self.survivors()
         return self._is_cleared()
 
     def _is_cleared(self) -> bool:
-        """Return whether nothing is alive in the lane, after survivors have moved out. There may be
-        no room for them, or another thread may be computing with them."""
+        """Move survivors out; return whether nothing is alive in the lane. There may be no room for
+        them, or another thread may be computing with them."""
         if self.survivors():
             with contextlib.suppress(MemoryError, RuntimeError):  # CUDA may have failed as well
                 self._promote()
@@ -154,7 +154,7 @@ class PooledLane:
             self.trim(self._lane.memory.number, 0)
 
     def _trim(self) -> None:
-        """Release what is to be trimmed, as soon as that has no tensors: until then a lane that is
+        """Release the part to be trimmed, as soon as it has no tensors. Until then a lane that is
         larger than in other processes only costs memory."""
         number, size = self._to_trim or (0, 0)
         if not self._to_trim or self._lane.memory is None or self._lane.memory.number != number:
@@ -200,7 +200,7 @@ class PooledLane:
 
     def _may_route(self) -> bool:
         """Whether allocations may go to the lane: the process has used the GPU, which has not
-        failed, and captures no graph, which has memory of its own."""
+        failed, and captures no graph, since a graph has memory of its own."""
         cuda = self._torch.cuda
         with contextlib.suppress(RuntimeError):  # CUDA has failed: user code gets its own error
             return bool(cuda.is_initialized() and not cuda.is_current_stream_capturing())
@@ -218,7 +218,7 @@ class PooledLane:
 
     def leave(self) -> tuple[int, bool]:
         """Leave the lane. Return the bytes that this iteration would have taken of it, and whether
-        they fit. PyTorch's peak must be that of the iteration."""
+        they fit. PyTorch's present peak must be that of the iteration."""
         if self._apart is not None:
             self._apart.end()
         if not self.inside:
@@ -226,6 +226,12 @@ class PooledLane:
         self.inside = False
         pools.end_routing(self._index, self._pool)
         _core.CudaLane.leave()
+        left = self._account()
+        if self._to_trim is not None and not self._to_trim[1]:  # no iteration may come after this
+            self._trim()
+        return left
+
+    def _account(self) -> tuple[int, bool]:
         usage = _core.CudaLane.usage()
         known = self._seed.enough
         taken = self._whole_chunks(self._taken(usage.footprint + usage.overflow_bytes))
@@ -237,7 +243,7 @@ class PooledLane:
         return taken, taken <= self._lane.size
 
     def _taken(self, all: int) -> int:
-        """Return how much of the lane an iteration needs whose segments have `all` bytes."""
+        """Return how much of the lane an iteration needs if its segments have `all` bytes."""
         in_use = max(0, self._large("peak") - self._beside)
         beside = self._beside_the_stream() if all > self._sown else 0
         return self._seed.ended(self._sown, in_use, all - beside, beside)
@@ -270,7 +276,7 @@ class PooledLane:
 
     def evacuate(self) -> None:
         """Empty the lane, and let PyTorch give back its cached memory of iterations outside of it.
-        The GPU must have done the work of this process before."""
+        The GPU must have finished the work of this process."""
         if self._apart is not None:
             self._apart.pack()
         self._tidy()
@@ -279,8 +285,9 @@ class PooledLane:
         self._trim()
 
     def _tidy(self) -> None:
-        """Let PyTorch give back its cached memory of iterations outside, and of storages that moved
-        out of the lane. This comes before storages move, which could otherwise pin that memory."""
+        """Let PyTorch give back its cached memory of iterations outside of the lane, and of
+        storages that moved out of it. This comes before storages move, which could otherwise pin
+        that memory."""
         if self._to_tidy:
             self._to_tidy -= 1
             pools.empty_cache()
@@ -342,8 +349,7 @@ class PooledLane:
         return living(pools.segments(pool))
 
     def _retire(self) -> None:
-        """End the use of the pool. Only those of its segments stay that have live blocks, until
-        these are freed."""
+        """End the use of the pool. Its segments with live blocks stay until these are freed."""
         alive = self._living()
         self._pool = None
         _core.CudaLane.trim(alive)
@@ -360,9 +366,9 @@ def why_not_paged() -> str:
 
 
 def private_bytes(reserved: int) -> int:
-    """Return what this process has of the GPU beside its lane, where its allocator has `reserved`
-    bytes of segments: all of these, also from before sharing was on, but for those in the lane; and
-    the pages that were promoted out of it."""
+    """Return the bytes of the GPU that this process has beside its lane, if its allocator has
+    `reserved` bytes of segments. These count, including those from before sharing was on, without
+    the segments in the lane; and so do the pages that were promoted out of the lane."""
     promoted = int(_core.CudaLane.usage().living_promoted_bytes)
     return reserved - int(_core.CudaLane.segment_bytes()) + promoted
 

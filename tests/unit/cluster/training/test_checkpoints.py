@@ -47,7 +47,7 @@ from .resuming import COUNT, InJob, Stopped, check_that_it_goes_on, environment,
 def test_it_yields_to_others_and_goes_on_in_the_middle_of_an_epoch(
     trains: Site, tmp_path: Path, workers: int, stops: tuple[int, ...], asks: Asks
 ) -> None:
-    """It stops in the first of its two loops, and in the second."""
+    """The job stops in the first of its two loops, and in the second one."""
     result = trains.trained("long", "train.py", workers, gpus=1, stops=stops, asks=asks)
     assert (trains.job("long").keeps, trains.job("long").skew) == (True, 0.69)
     assert trains.is_whole("long", COUNT)
@@ -93,7 +93,7 @@ def test_a_loop_on_a_node_of_a_cluster_starts_no_broker(
 
 
 def writes(states: bytes = b"states") -> Callable[[Path], None]:
-    """Return what saves this in a checkpoint."""
+    """Return the part of a checkpoint that saves this object."""
 
     def save(part: Path) -> None:
         (part / module.STATES).write_bytes(states)
@@ -151,11 +151,11 @@ def test_a_generation_that_was_given_up_saves_nothing_where_a_library_makes_its_
 ) -> None:
     one = Store(environment(job, 1))
     generation.close_generation(job, 1)
-    (job / "g1").mkdir()
     for write in (one.announce, lambda: one.commit(1, writes()), lambda: one.open_part(1)):
+        one.part(1).mkdir(parents=True)
         with pytest.raises(SystemExit):
             write()
-    assert [*(job / "g1").iterdir()] == []
+        assert [path.name for path in job.iterdir()] == ["g1.closed"]
 
 
 # --- what is said of it --------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_in_a_job_it_is_called_once(in_job: InJob) -> None:
 
 
 def saved(in_job: InJob) -> str:
-    """A generation that was saved at iteration 3 of 6, twice; return its newest checkpoint."""
+    """Run a generation that saves twice, at iteration 3 of 6; return its newest checkpoint."""
     in_job()
     place = gpushare.checkpoint(losses=(losses := []))
     _, there = module.batches([0.5, 0.25, 0.125], 2)
@@ -260,8 +260,7 @@ def test_ranks_that_do_not_know_each_other_are_told_what_to_do(
 
 
 def usual(stop: str = "", second: int = 1) -> list[str]:
-    """A loop over epochs as it is usually written. Return its losses; it stops in epoch `second`,
-    where `stop` says."""
+    """Run a usual loop over epochs, and return its losses. It stops in epoch `second` at `stop`."""
     torch.manual_seed(1)
     random.seed(5)
     model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
@@ -294,12 +293,12 @@ def usual(stop: str = "", second: int = 1) -> list[str]:
 @pytest.mark.parametrize("stop", ["middle", "last", "behind", "after", "committed"])
 @pytest.mark.parametrize("epoch", [0, 2])
 def test_a_usual_loop_over_epochs_goes_on_bit_by_bit(in_job: InJob, stop: str, epoch: int) -> None:
-    """What stands between its loops runs again, and changes nothing that was saved after it."""
+    """Code between the loops runs again, and does not change states that were saved after it."""
     check_that_it_goes_on(in_job, usual, stop, epoch)
 
 
 def drawn(commits: bool = False) -> list[float]:
-    """Return what two loops load, by a generator each; a commit comes between them."""
+    """Return the batches of two loops, each with its own generator, with a commit between them."""
     found: list[float] = []
     place = gpushare.checkpoint(found=found)
     for seed in (1, 2):
@@ -324,7 +323,7 @@ SAMPLERS: dict[str, Callable[[Any, torch.Generator], Any]] = {
 
 
 def loaded(kind: str, workers: int, stop: int = -1) -> list[list[int]]:
-    """Return the batches of three epochs; it is committed after `stop` of them, and stops."""
+    """Return the batches of three epochs. After `stop` of them the job is asked to yield."""
     order, numbers = torch.Generator().manual_seed(3), torch.arange(64)
     sampler = SAMPLERS[kind](numbers, order)
     loader = DataLoader(numbers, 8, sampler=sampler, num_workers=workers, generator=order)  # type: ignore[arg-type]
@@ -346,12 +345,26 @@ def loaded(kind: str, workers: int, stop: int = -1) -> list[list[int]]:
 def test_a_generator_from_which_a_loader_draws_ahead_goes_on_as_it_would_have(
     in_job: InJob, kind: str, workers: int, stop: int
 ) -> None:
-    """Workers load batches before they are asked for, and the sampler ends early."""
+    """Workers load batches ahead, and the sampler ends early."""
     check_that_it_goes_on(in_job, partial(loaded, kind, workers), stop)
 
 
 def test_a_commit_before_a_loop_says_nothing_of_the_generator_of_its_loader(in_job: InJob) -> None:
     check_that_it_goes_on(in_job, drawn, True)
+
+
+def test_milestones_of_a_schedule_are_kept_as_they_are(in_job: InJob) -> None:
+    """The milestones are a Counter, whose `update` adds."""
+
+    def schedule() -> torch.optim.lr_scheduler.MultiStepLR:
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 1.0)
+        return torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4, 4])
+
+    in_job()
+    gpushare.checkpoint(one=(saved := schedule())).commit()
+    go_on(in_job)
+    gpushare.checkpoint(one=(there := schedule()))
+    assert there.milestones == saved.milestones
 
 
 def test_a_number_of_numpy_is_kept_as_one_of_python(in_job: InJob) -> None:
@@ -428,7 +441,7 @@ def test_a_job_with_a_damaged_checkpoint_says_so_and_goes_on_from_the_one_before
 
 
 def test_a_checkpoint_runs_nothing_that_is_in_it(in_job: InJob, job: Path) -> None:
-    """A digest that fits shows that it was written whole, and not by whom."""
+    """A right digest shows that the checkpoint is complete, but not who wrote it."""
     newest = saved(in_job)
     ran = job / "ran"
 

@@ -1,5 +1,5 @@
-"""A job whose model is sharded over ranks: each rank saves its shards, and the weights are the same
-bit by bit. Another number of ranks goes on with the same weights."""
+"""A job with a model that is sharded over ranks: each rank saves its shards, and the weights are
+the same bit by bit. Another number of ranks resumes with the same weights."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PROGRAM = "sharded_train.py"
     ],
 )
 def test_ranks_come_to_the_same_weights(trains: Site, kind: str, stops: tuple[int, ...]) -> None:
-    """Stopped in the middle of an epoch."""
+    """The job is stopped in the middle of an epoch."""
     plain = trains.trained("plain", PROGRAM, kind, gpus=4)
     assert trains.trained("moved", PROGRAM, kind, gpus=4, stops=stops) == plain
     assert len({*trains.computed("moved")}) == len(trains.computed("moved"))
@@ -102,7 +102,8 @@ def test_another_number_of_ranks_goes_on_with_a_model_that_is_on_each(
 
 
 def layouts() -> dict[str, tuple[tuple[int, ...], Any]]:
-    """Shapes of meshes, and how tensors of seven rows and five columns are laid out there."""
+    """Return shapes of meshes, and placements on them of tensors with seven rows and five
+    columns."""
     from torch.distributed.tensor import Replicate, Shard
 
     return {
@@ -118,8 +119,8 @@ def layouts() -> dict[str, tuple[tuple[int, ...], Any]]:
 
 
 def as_ranks(layout: str) -> Iterator[tuple[int, int, Callable[[torch.Tensor], Any]]]:
-    """Be each rank in turn; yield which of how many, and what lays out a tensor. They do not hear
-    each other."""
+    """Act as each rank in turn; yield its number, the number of ranks, and a function that lays out
+    a tensor. Ranks do not communicate."""
     from torch.distributed.tensor import distribute_tensor
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -136,8 +137,8 @@ def as_ranks(layout: str) -> Iterator[tuple[int, int, Callable[[torch.Tensor], A
 
 
 class Holding(nn.Module):
-    """Its state is the tensor itself: a view of it may be laid out for the rank before this one,
-    since PyTorch keeps what an operation makes of a mesh."""
+    """A module whose state is the tensor itself. A view of the tensor could have the layout of the
+    rank before, since PyTorch caches results of operations on a mesh."""
 
     def __init__(self, tensor: Any) -> None:
         super().__init__()
@@ -148,7 +149,7 @@ class Holding(nn.Module):
 
 
 def written(place: Path, layout: str) -> torch.Tensor:
-    """Write the shards of all ranks; return what they are of."""
+    """Write the shards of all ranks; return the whole tensor."""
     whole = torch.arange(35.0).reshape(7, 5)
     for rank, ranks, laid_out in as_ranks(layout):
         split = sharded.Split({"model": Holding(laid_out(whole))}, ranks)
@@ -184,7 +185,7 @@ def test_a_tensor_that_some_ranks_have_is_refused() -> None:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[Any]:
-    """A mesh of this process alone."""
+    """A mesh with only this process."""
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/world", rank=0, world_size=1)
     yield dist.init_device_mesh("cpu", (1,))
     dist.destroy_process_group()
@@ -199,7 +200,7 @@ def model(mesh: Any, width: int = 3) -> Any:
 
 
 def test_an_optimizer_has_its_states_again_in_the_same_order(in_job: InJob, world: Any) -> None:
-    """A new one has none, and so it is laid out like the model."""
+    """A new optimizer has no states, so they are laid out like the model."""
 
     def stepped(count: int) -> tuple[Any, list[Any]]:
         net = model(world)
@@ -218,6 +219,22 @@ def test_an_optimizer_has_its_states_again_in_the_same_order(in_job: InJob, worl
     _, there = stepped(0)
     assert len(there) == 7
     assert all(map(torch.equal, saved, there))
+
+
+def test_milestones_of_a_schedule_are_kept_as_they_are(in_job: InJob, world: Any) -> None:
+    """They are a Counter, whose `update` adds."""
+
+    def kept() -> Any:
+        optimizer = torch.optim.SGD((net := model(world)).parameters(), 1.0)
+        schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4, 4])
+        return schedule, gpushare.checkpoint(model=net, schedule=schedule)
+
+    in_job()
+    saved, place = kept()
+    place.commit()
+    go_on(in_job)
+    there, _ = kept()
+    assert there.milestones == saved.milestones
 
 
 def test_a_model_that_was_sharded_goes_on_whole(in_job: InJob, world: Any) -> None:
@@ -252,7 +269,7 @@ def test_what_a_checkpoint_cannot_hold_is_refused(in_job: InJob, world: Any) -> 
 def test_a_full_disk_leaves_the_older_checkpoint(
     in_job: InJob, world: Any, tmpfs: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """No part of the one that was not saved is left."""
+    """No part of the unsaved checkpoint is left."""
     in_job()
     small, large = model(world), model(world, width=600)
     place = gpushare.checkpoint(small=small, more=(more := {}))
