@@ -17,7 +17,7 @@ import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
 import { RestActions } from './actions';
 import { ITranslate } from './state/format';
-import { everyone, isOwn, rests } from './state/notebook';
+import { everyone, stateOf, toChange } from './state/notebook';
 import { FrontNotebook } from './lab/front';
 import { JobsModel } from './lab/jobs_model';
 import { GpuShareModel } from './state/model';
@@ -111,18 +111,10 @@ function addNotebookCommands(
     action.catch(error => {
       Notification.error(`${error.message}`, { autoClose: 8000 });
     });
-  // a notebook that is released from the device has nothing that could be
-  // changed
-  const present = () => {
-    const { session } = front;
-    return session === null || rests(session) ? null : session;
-  };
-  const mine = () => {
-    const session = present();
-    return session && isOwn(model.viewer, session) ? session : null;
-  };
+  const mine = () => toChange(model.viewer, front.session);
   const isOn = () => front.wanted ?? front.session !== null;
-  const isPaused = () => present()?.state === 'paused';
+  const isPaused = () =>
+    front.session !== null && stateOf(front.session) === 'paused';
 
   commands.addCommand(CommandIDs.toggleSharing, {
     label: trans.__('Share the GPU in This Notebook'),
@@ -139,7 +131,7 @@ function addNotebookCommands(
     describedBy: NO_ARGUMENTS,
     isEnabled: () => mine() !== null,
     isToggled: isPaused,
-    execute: () => say(actions.change(present()!.id, { paused: !isPaused() }))
+    execute: () => say(actions.change(mine()!.id, { paused: !isPaused() }))
   });
   commands.addCommand(CommandIDs.cancelWait, {
     label: trans.__('Cancel the Wait for the GPU of This Notebook'),
@@ -148,7 +140,7 @@ function addNotebookCommands(
       const session = mine();
       return session !== null && waits(session);
     },
-    execute: () => say(cancelWait(present()!, model, front, actions, trans))
+    execute: () => say(cancelWait(mine()!, model, front, actions, trans))
   });
   front.changed.connect(() => {
     for (const id of Object.values(CommandIDs).slice(1)) {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { bytes, clock, english, fileName, lasting } from '../src/state/format';
-import { DISCONNECTED, ofKernel } from '../src/state/notebook';
+import { DISCONNECTED, ofKernel, toChange } from '../src/state/notebook';
 import { inThreeWords, summary } from '../src/state/sentences';
 import { inOrder, isFree, isSameWait } from '../src/state/queue';
 import {
@@ -206,14 +206,33 @@ describe('ofKernel', () => {
     const bob = viewer({ user: 'bob' });
     const paths = ['a/bob.ipynb', 'x.ipynb'];
     const find = (who: IViewer, there = state, others: string[] = []) =>
-      ofKernel(there, who, 'k', 'a/bob.ipynb', [...paths, ...others])?.id;
-    expect(find(bob)).toBe('b');
-    expect(find(viewer())).toBeUndefined();
+      ofKernel(there, who, 'k', 'a/bob.ipynb', [...paths, ...others]);
+    expect(find(bob)?.id).toBe('b');
+    expect(find(viewer())).toBeNull();
     const gang = snapshotOf(device([waiting]), device([waiting]));
-    expect(find(bob, gang)).toBe('b');
+    expect(find(bob, gang)?.id).toBe('b');
     // of two, it is not known which one is meant
     expect(find(bob, state, ['b/bob.ipynb'])).toBeUndefined();
     const two = snapshot(waiting, session({ ...waiting, id: 'c' }));
     expect(find(bob, two)).toBeUndefined();
+    // none has that name, so it does not share
+    expect(find(bob, snapshot(running), ['b/bob.ipynb'])).toBeNull();
+  });
+});
+
+describe('toChange', () => {
+  const bob = viewer({ user: 'bob', sees_processes: true });
+
+  it('is the viewer’s own session, unless it was found by its name alone', () => {
+    expect(toChange(bob, waiting)).toBe(waiting);
+    expect(toChange(bob, running)).toBeNull(); // alice’s
+    // another server of this user may have one of that name
+    expect(toChange({ ...bob, sees_processes: false }, waiting)).toBeNull();
+  });
+
+  it('is none where there is nothing to change', () => {
+    expect(toChange(null, waiting)).toBeNull();
+    expect(toChange(bob, null)).toBeNull();
+    expect(toChange(bob, resting({ user: 'bob' }))).toBeNull();
   });
 });

@@ -1,9 +1,9 @@
 """``python -m jupyter_gpushare_server.hub_service``: one host's devices, for all users of a hub.
 
-A service of JupyterHub. It starts the host's broker where none answers, and again when it has
-ended, and shows the panel as a page, with the same routes below it as a Jupyter server has. The
-scope `custom:gpushare:read` lets users in; the broker decides by their own tokens what they may do
-there, and `custom:gpushare:admin` makes them its administrators.
+A service of JupyterHub. It starts the host's broker if none answers, and again when it has ended.
+It shows the panel as a page, with the same routes below it as a Jupyter server. Users need the
+scope `custom:gpushare:read`. The broker decides by their own tokens what they may do;
+`custom:gpushare:admin` makes them its administrators.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from jupyter_gpushare.wire.launch import ensure
 from jupyter_gpushare.wire.messages import Error
 
 from .app import Delegate, GpuShareExtension
-from .feed import LOOKING, Feed
+from .feed import LOOKING, Feed, State
 from .handlers import AUTH_RESOURCE, add_to
 from .jobs import Jobs
 
 STATIC = Path(jupyter_gpushare.__file__).parent / "static"
 READ = "custom:gpushare:read"  # scope
-MAY_COME = {READ, ADMINISTRATOR}  # users with one of these
-UNSEEN_SECONDS = 60.0  # a visitor that is not seen for this time is forgotten
-MOST_TOKENS = 8  # of a user at a time: each has a thread here, and a connection to the broker
-REQUEST_SECONDS = 30.0  # time within which the head of a request has come, and then its body
-MOST_BODY_BYTES = 1 << 16  # all of them are small
+MAY_COME = {READ, ADMINISTRATOR}  # users need one of these
+UNSEEN_SECONDS = 60.0  # a visitor who makes no request for this time is forgotten
+MOST_TOKENS = 8  # of a user: each costs a thread here, and a connection to the broker
+REQUEST_SECONDS = 30.0  # for the head of a request, and then for its body
+MOST_BODY_BYTES = 1 << 16  # bodies are small
 PAGE_POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; frame-ancestors 'self'"
 PAGE = Template("""\
 <!doctype html>
@@ -68,33 +68,34 @@ PAGE = Template("""\
 
 log = logging.getLogger("jupyter_gpushare.hub_service")
 pages_log = log.getChild("pages")
-pages_log.setLevel(logging.ERROR)  # the service's own connection logs it once for all
+pages_log.setLevel(logging.ERROR)  # the service's own connection logs for all
 
 
 class VisitorDelegate(Delegate):
     """Speaks for the user whose token it has."""
 
     def __init__(self, user: str, token: str, is_person: bool, extension: HubExtension) -> None:
-        """A service of the hub is no person, and has no jobs."""
+        """A service of the hub is not a person, and has no jobs."""
         self.user = user
         self.settings, self.audit = extension.settings, extension.audit
+        self._hub_auth = extension.hub_auth
         self.proof = lambda hello, _: msgspec.structs.replace(hello, token=token)
         self.feed = Feed(
             self.settings,
             IOLoop.current(),
             pages_log,
-            lambda _: None,
+            self._observe,
             self.proof,
             ends_refused=True,
         )
         self.feed.start()
         if is_person and self.settings.cluster_socket:
-            here = msgspec.structs.replace(self.settings, cluster_url="")  # that is for servers
+            here = msgspec.structs.replace(self.settings, cluster_url="")  # only for servers
             self.jobs = Jobs(here, speak_for=user)
         self.used = time.monotonic()
 
     async def know(self) -> None:
-        """Wait until there is something to see, or not."""
+        """Wait until the broker has answered, or is known to be away."""
         self.used = time.monotonic()
         async for state in self.feed.follow():
             if state is not LOOKING:
@@ -103,12 +104,18 @@ class VisitorDelegate(Delegate):
     def is_idle(self, now: float) -> bool:
         return not self.feed.is_followed and now - self.used > UNSEEN_SECONDS
 
+    def _observe(self, state: State) -> None:
+        """Drop cached answers of the hub after a refusal: a reload of the page has to log in."""
+        if self.feed.is_refused:
+            self._hub_auth.cache.clear()
+
 
 class HubExtension(GpuShareExtension):
     """The extension in this service: it keeps a broker running, and speaks for each visitor."""
 
     def load(self, server: HubService) -> None:
         super().load(server)
+        self.hub_auth = server.hub_auth
         self._delegates: dict[str, VisitorDelegate] = {}  # by token
         self._leaving: set[asyncio.Task[None]] = set()
         self._work = [asyncio.create_task(work()) for work in (self._keep_broker, self._tidy)]
@@ -124,9 +131,9 @@ class HubExtension(GpuShareExtension):
         return delegate
 
     async def admit(self, user: str, token: str, is_person: bool) -> VisitorDelegate:
-        """Return a delegate of this token, which has a state to show."""
+        """Return a delegate of this token, once it has a state to show."""
         delegate = self._delegates.get(token)
-        if delegate is None or delegate.feed.is_refused:  # the broker may let it in by now
+        if delegate is None or delegate.feed.is_refused:  # the broker may accept it now
             self._delegates.pop(token, None)
             self._make_room(user)
             delegate = self._delegates[token] = VisitorDelegate(user, token, is_person, self)
@@ -134,9 +141,9 @@ class HubExtension(GpuShareExtension):
         return delegate
 
     def _make_room(self, user: str) -> None:
-        """Drop the token of this user that was used longest ago, if there are too many.
+        """Drop the least recently used token of this user, if there are too many.
 
-        Raises HTTPError where all of them are followed.
+        Raises HTTPError if all of them are in use.
         """
         own = {token: one for token, one in self._delegates.items() if one.user == user}
         if len(own) < MOST_TOKENS:
@@ -149,8 +156,7 @@ class HubExtension(GpuShareExtension):
         leaves.add_done_callback(self._leaving.discard)
 
     def _as_found(self, server: HubService, socket: str | None) -> dict[str, str]:
-        """Settings for a broker that serves the users of this hub, as far as they have the
-        scope."""
+        """Return settings for a broker that serves the users of this hub with the scope."""
         return {PREFIX + "HUB_API_URL": server.hub_auth.api_url, PREFIX + "HUB_SCOPE": READ}
 
     def _own_environment(self, server: HubService) -> dict[str, str]:
@@ -175,7 +181,7 @@ class HubExtension(GpuShareExtension):
 
 
 class Visitors(JupyterHubIdentityProvider):  # type: ignore[misc]  # untyped for us
-    """Users of the hub; of those who may come in, the token is known too."""
+    """Identifies users of the hub, and keeps the token of each user with access."""
 
     def __init__(self, extension: HubExtension, **traits: Any) -> None:
         super().__init__(**traits)
@@ -191,8 +197,8 @@ class Visitors(JupyterHubIdentityProvider):  # type: ignore[misc]  # untyped for
 
 
 def proven_token(hub_auth: HubOAuth, handler: web.RequestHandler) -> str:
-    """Return the token by which the hub knows the user of a request, and not one that is beside it
-    there: the cookie counts if the one in the header is wrong."""
+    """Return the token that identified the user of a request. If the token in the header is wrong,
+    the cookie has identified the user."""
     by_header = getattr(handler, "_token_authenticated", False)
     token: str = (
         hub_auth.get_token(handler, in_cookie=False)
@@ -203,10 +209,10 @@ def proven_token(hub_auth: HubOAuth, handler: web.RequestHandler) -> str:
 
 
 class ScopeAuthorizer(Authorizer):
-    """Admits a user that has a scope of ours, whatever the routes are asked for."""
+    """Admits each user with one of our scopes, to all routes."""
 
     def is_authorized(self, handler: JupyterHandler, user: Any, action: str, resource: str) -> bool:
-        """Raises HTTPError, which names the scope that the user lacks."""
+        """Return True, or raise HTTPError, which names the missing scope."""
         assert isinstance(self.identity_provider, Visitors)
         if not may_come(self.identity_provider.hub_auth, user):
             raise web.HTTPError(403, f"You lack the scope {READ}, which is needed here.")
@@ -218,7 +224,7 @@ def may_come(hub_auth: HubOAuth, user: Any) -> bool:
 
 
 class Page(JupyterHandler):
-    """The base of what people visit. There are no templates here: errors are plain text."""
+    """The base of the pages. There are no templates, so errors are plain text."""
 
     auth_resource = AUTH_RESOURCE
 
@@ -242,7 +248,7 @@ class PageHandler(Page):
 
 
 class MetricsHandler(Page):
-    """Serves figures to Prometheus, which comes with a token of a service of the hub."""
+    """Serves metrics to Prometheus, which shows the token of a service of the hub."""
 
     @web.authenticated
     @authorized
@@ -252,8 +258,7 @@ class MetricsHandler(Page):
 
 
 class HubService:
-    """The environment of the extension here, where there is no Jupyter server. Raises
-    InvalidValue."""
+    """The environment of the extension, in place of a Jupyter server. Raises InvalidValue."""
 
     def __init__(self) -> None:
         self.log = log
@@ -265,8 +270,8 @@ class HubService:
         self.extension = HubExtension(log=log)
 
     async def run(self) -> None:
-        """Serve until a signal ends it. The broker stays, and is not affected. Raises
-        InvalidValue, and OSError where it may not listen."""
+        """Serve until a signal ends the service. The broker stays. Raises InvalidValue, and OSError
+        if the service cannot listen."""
         host, port = self.address
         self.extension.load(self)
         server = bounded_server(self._application())
@@ -292,15 +297,15 @@ class HubService:
             identity_provider=visitors,
             authorizer=ScopeAuthorizer(identity_provider=visitors),
             kernel_manager=self.kernel_manager,
-            allow_remote_access=True,  # the hub's proxy has checked the name of the host
+            allow_remote_access=True,  # the hub's proxy has checked the host name
         )
         add_to(application, self.extension)
         return application
 
 
 def bounded_server(application: web.Application, seconds: float = REQUEST_SECONDS) -> HTTPServer:
-    """A client that sends half a request, or a long one, is heard before it is authenticated: so
-    its time and size are limited."""
+    """Return a server that limits the time and size of requests, since it reads them before clients
+    are authenticated."""
     return HTTPServer(
         application,
         xheaders=True,
@@ -326,7 +331,7 @@ def _address(url: str) -> tuple[str, int]:
 
 
 async def _signal(*numbers: int) -> None:
-    """Wait for one of these events."""
+    """Wait for one of these signals."""
     came = asyncio.Event()
     for number in numbers:
         asyncio.get_running_loop().add_signal_handler(number, came.set)

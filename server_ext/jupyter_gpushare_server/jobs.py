@@ -1,4 +1,4 @@
-"""The jobs of the user of this server, as the service of their cluster knows them."""
+"""The jobs of the user of this server, by the service of their cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jupyter_gpushare.wire.launch import is_of_another_user
 
 from .messages import JobLog
 
-LOG_BYTES = 1 << 18  # of the end of a log
+LOG_BYTES = 1 << 18  # at the end of a log
 LOOK_SECONDS = 5.0
 LINE_END = re.compile(rb"\r\n?|\n")  # a progress bar writes \r alone
 INSIDE = bytes(range(0x80, 0xC0))  # bytes of UTF-8 that begin no character
@@ -27,8 +27,8 @@ NONE = ClusterView(cluster="", pid=0, jobs=[], nodes=[], trouble="")
 
 
 class Jobs:
-    """Each method blocks, and raises the error of the service. A look at jobs starts the service
-    only for a user that has submitted one."""
+    """Each method blocks, and raises the errors of the service. Looking at jobs starts the service
+    only for a user who has submitted a job."""
 
     def __init__(self, settings: Settings, speak_for: str = "") -> None:
         """The jobs of this process's user, or of a user whom a hub has identified."""
@@ -41,7 +41,7 @@ class Jobs:
 
     @property
     def are_of_several_users(self) -> bool:
-        """Another user runs the service, for all."""
+        """Whether another user runs the service, for all users."""
         if self._user or self._settings.cluster_url:
             return True
         return is_of_another_user(cluster_socket_path(self._settings))
@@ -57,7 +57,7 @@ class Jobs:
         return self._ask(lambda cluster: cluster.look(all))
 
     def look_aside(self) -> ClusterView | None:
-        """Return the same, or None if no service runs."""
+        """Return the jobs that have not ended, or None if no service runs."""
         with contextlib.suppress(GpuShareError), Cluster(self._settings) as cluster:
             return cluster.look()
         return None
@@ -71,8 +71,8 @@ class Jobs:
         return self._ask(lambda cluster: cluster.job(id))
 
     def log(self, id: str) -> JobLog:
-        """Return the end of what the ranks of a job have printed, in whole lines."""
-        if self._user:  # whose files this process may not read for others, if it can
+        """Return the end of the output of a job's ranks, in whole lines."""
+        if self._user:  # this process must not read a user's files for visitors
             raise NotPermitted("logs are read in the Jupyter server of their user")
         text = files.tail(files.directory_of(self.job(id)), LOG_BYTES + 1)
         is_cut = len(text) > LOG_BYTES
@@ -93,19 +93,19 @@ class Jobs:
 
 
 def _whole_lines(text: bytes) -> bytes:
-    """Return the lines that begin in the end of a log; where none does, the end of its line."""
+    """Return the whole lines in the end of a log, or the end of the only line."""
     lines = LINE_END.split(text, 1)[-1]
     return lines if 0 < len(lines) < len(text) else text[1:].lstrip(INSIDE)
 
 
 class JobsWatch:
-    """Keeps the newest view of the jobs, for metrics. A service without jobs is not asked, or it
-    would never end. It is asked while a job has not ended, if its journal has changed, and if the
-    last answer did not come."""
+    """Keeps the newest view of the jobs, for metrics. A service without jobs is not asked, since
+    questions would keep it from ending. It is asked while a job has not ended, when its journal has
+    changed, and after a missing answer."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
-        self._seen = 0.0  # when the journal was changed last
+        self._seen = 0.0  # when the journal was last changed
         self._watching: asyncio.Future[None] | None = None
         self.view: ClusterView | None = None
 
@@ -126,16 +126,11 @@ class JobsWatch:
 
     def look(self) -> None:
         """Look at the jobs, if there may be anything new. Blocks."""
-        changed = max(map(_changed, (self._jobs.journal, self._log_of_journal)))
+        changed = _changed(self._jobs.journal)
         is_new = changed != self._seen or self._jobs.are_of_several_users
         if is_new or self.view is None or self.view.jobs:
             self._seen = changed
             self.view = self._jobs.look_aside()
-
-    @property
-    def _log_of_journal(self) -> Path:
-        """SQLite's write-ahead log."""
-        return self._jobs.journal.with_name(f"{self._jobs.journal.name}-wal")
 
 
 def _changed(path: Path) -> float:

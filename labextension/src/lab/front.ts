@@ -50,11 +50,11 @@ export class FrontNotebook {
 
   /**
    * The session of the notebook in front, as last seen; null where it does not
-   * share.
+   * share, or where this is not known.
    */
   get session(): Notebook | null {
     const front = this._front;
-    return front ? this._sessionOf(front) : null;
+    return (front && this._sessionOf(front)) ?? null;
   }
 
   /**
@@ -64,6 +64,9 @@ export class FrontNotebook {
   get isKnown(): boolean {
     if (this._front === null || this.session !== null) {
       return true;
+    }
+    if (this._sessionOf(this._front) === undefined) {
+      return false; // two could be the one
     }
     const { isReady, session } = this._front.context.sessionContext;
     const kernel = session?.kernel ?? null;
@@ -130,12 +133,12 @@ export class FrontNotebook {
   }
 
   /**
-   * The saved output tells of a cancelled wait for as long as the next run has
-   * printed nothing, so it does not tell that the cell has not been run again.
+   * The saved output tells of the cancelled wait until the next run prints
+   * something, so it does not show whether the cell was run again.
    */
   private _canRunAgain(opened: IOpened): boolean {
     const { cells, sharing } = opened;
-    const session = this._sessionOf(opened);
+    const session = this._sessionOf(opened) ?? null;
     return (
       cells.cancelled >= 0 &&
       !cells.isRunning &&
@@ -147,8 +150,8 @@ export class FrontNotebook {
   }
 
   /**
-   * By the front end's own command, which runs the active cell of the notebook
-   * in front.
+   * Uses the front end's own command, which runs the active cell of the
+   * notebook in front.
    */
   private async _runAgain(opened: IOpened): Promise<void> {
     const { cells } = opened;
@@ -200,7 +203,7 @@ export class FrontNotebook {
     return (widget && this._opened.get(widget)) ?? null;
   }
 
-  private _sessionOf({ context }: IOpened): Notebook | null {
+  private _sessionOf({ context }: IOpened): Notebook | null | undefined {
     const { known, viewer } = this._model;
     const { session } = context.sessionContext;
     if (!session?.kernel) {

@@ -29,7 +29,7 @@ export const RECOVERING = 'recovering';
 /** Codes of the Errors that end by themselves. */
 const PASSING = ['unavailable', 'lost', DISCONNECTED, RECOVERING];
 
-/** Whether there is a broker or a server, and it shows this page nothing. */
+/** Whether a broker or a server answers, but shows this page nothing. */
 export function isRefusal({ code }: IError): boolean {
   return !PASSING.includes(code);
 }
@@ -84,8 +84,9 @@ export function isBusy(notebook: Notebook): boolean {
 }
 
 /**
- * The notebook of a kernel: by its process; where the broker's processes are not
- * ours, by the notebook's name. `paths` are those of all notebooks that run here.
+ * The notebook of a kernel, found by its process id, or by the notebook's name if this page does
+ * not see the broker's processes. `paths` are those of all notebooks that run here. Null is a
+ * notebook that does not share; undefined means that this is not known.
  */
 export function ofKernel(
   state: State,
@@ -93,7 +94,7 @@ export function ofKernel(
   kernel: string,
   path: string,
   paths: string[]
-): Notebook | null {
+): Notebook | null | undefined {
   if (!isSnapshot(state) || viewer === null) {
     return null;
   }
@@ -105,22 +106,43 @@ export function ofKernel(
 }
 
 /**
- * The user's only notebook of this file name: of two, each could be the one of
- * the path.
+ * The user's only notebook of this file name; undefined for two, since either
+ * could have the path. One that runs in another server of the user is not told
+ * apart.
  */
 function ofName(
   state: ISnapshot,
   owner: string,
   path: string,
   paths: string[]
-): Notebook | null {
+): Notebook | null | undefined {
   const file = fileName(path);
   const here = new Set([path, ...paths].filter(one => fileName(one) === file));
   const found = everyone(state).filter(
     ({ name, user }) => name === file && user === owner
   );
   const ids = new Set(found.map(({ id }) => id));
-  return here.size === 1 && ids.size === 1 ? found[0] : null;
+  if (ids.size === 0) {
+    return null;
+  }
+  return here.size === 1 && ids.size === 1 ? found[0] : undefined;
+}
+
+/**
+ * The session that commands for a kernel's notebook change; null where the
+ * viewer may not change it, or where it was found by its name alone. A notebook
+ * that is released until its next cell has none.
+ */
+export function toChange(
+  viewer: IViewer | null,
+  notebook: Notebook | null
+): ISessionView | null {
+  return notebook !== null &&
+    !rests(notebook) &&
+    viewer?.sees_processes &&
+    isOwn(viewer, notebook)
+    ? notebook
+    : null;
 }
 
 /** Whether the viewer may change this session. */

@@ -1,4 +1,4 @@
-"""The hub's service without a hub: its sentences about a wrong environment, and the tokens of its
+"""The hub's service without a hub: errors about a wrong environment, and the tokens of its
 visitors."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jupyter_gpushare_server.hub_service import (
 )
 from jupyterhub.services.auth import HubOAuth, HubOAuthenticated
 from tornado import web
-from tornado.httpclient import AsyncHTTPClient
+from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 from tornado.ioloop import IOLoop
 from tornado.testing import bind_unused_port
 
@@ -37,8 +37,7 @@ class Echo(web.RequestHandler):
 
 
 async def said_to(request: bytes, seconds: float) -> bytes:
-    """Return all that a server answers to a client that sends no more than this, until it hangs
-    up."""
+    """Return the whole answer of a server, until it hangs up, to a client that sends only this."""
     server = bounded_server(web.Application([("/", Echo)]), seconds)
     listener, port = bind_unused_port()
     server.add_socket(listener)
@@ -116,40 +115,75 @@ async def test_a_wrong_token_in_the_header_is_not_taken_for_the_one_of_the_cooki
 
 
 @pytest.fixture
-def extension(
+def service(
     hub: Any, hub_broker: Any, monkeypatch: pytest.MonkeyPatch, jp_asyncio_loop: Any
-) -> Iterator[HubExtension]:
-    """The service's, as the hub starts it."""
+) -> Iterator[HubService]:
+    """The service, as the hub starts it."""
     monkeypatch.setenv("JUPYTERHUB_API_TOKEN", hub.person("gpushare", kind="service"))
     monkeypatch.setenv("JUPYTERHUB_API_URL", hub.api_url)
     monkeypatch.setenv("JUPYTERHUB_CLIENT_ID", "service-gpushare")
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_NAME", "gpushare")
     monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/services/gpushare/")
     monkeypatch.setenv("JUPYTERHUB_SERVICE_URL", "http://127.0.0.1:1")
 
-    async def loaded() -> HubExtension:
+    async def loaded() -> HubService:
         service = HubService()
         service.extension.load(service)
-        return service.extension
+        return service
 
-    extension = jp_asyncio_loop.run_until_complete(loaded())
-    yield extension
-    jp_asyncio_loop.run_until_complete(extension.unload())
+    service = jp_asyncio_loop.run_until_complete(loaded())
+    yield service
+    jp_asyncio_loop.run_until_complete(service.extension.unload())
+
+
+@pytest.fixture
+def extension(service: HubService) -> HubExtension:
+    return service.extension
 
 
 async def test_a_token_that_ended_is_shown_once_for_each_page(
     hub: Any, extension: HubExtension
 ) -> None:
-    """The page of another visitor stays as it is."""
+    """The page of another visitor is not affected."""
     right = await extension.admit("bob", hub.person("bob", [READ]), True)
     assert isinstance(right.feed.state, Snapshot)
     refused = await extension.admit("ada", "ended", True)
     said = [state async for state in refused.feed.follow()]  # which ends
     assert [getattr(state, "code", "") for state in said] == ["not_permitted"]
     await asyncio.to_thread(refused.feed._thread.join)
-    assert await extension.admit("ada", "ended", True) is not refused
     assert hub.asked.count("ended") == 1
+    assert await extension.admit("ada", "ended", True) is not refused
     assert not right.feed.is_refused
     await right.feed.close()
+
+
+async def test_a_page_logs_in_again_once_the_broker_has_refused_its_token(
+    hub: Any, service: HubService
+) -> None:
+    """The service has cached the hub's answer about a token that has ended since."""
+    token = hub.person("ada", [READ, "access:services!service=gpushare"])
+    assert await service.hub_auth.user_for_token(token, sync=False)
+    del hub.of[token]
+    pages = service._application()
+    server = bounded_server(pages)
+    listener, port = bind_unused_port()
+    server.add_socket(listener)
+    name, secret = service.hub_auth.cookie_name, pages.settings["cookie_secret"]
+    cookie = web.create_signed_value(secret, name, token).decode()
+
+    async def page() -> HTTPResponse:
+        return await AsyncHTTPClient().fetch(
+            f"http://127.0.0.1:{port}{service.hub_auth.base_url}",
+            headers={"Cookie": f"{name}={cookie}"},
+            follow_redirects=False,
+            raise_error=False,
+        )
+
+    assert (await page()).code == 200  # and shows the broker's refusal
+    again = await page()
+    assert again.code == 302
+    assert "/oauth2/authorize?" in again.headers["Location"]
+    server.stop()
 
 
 @pytest.mark.system
