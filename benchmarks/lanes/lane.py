@@ -3,8 +3,8 @@ without.
 
 Blocks of iterations in the lane and outside alternate in one process, so that a change of the
 machine's pace falls on both; a block in the lane is compared with the mean of those around it, and
-the ratio is the median. One thread. Every iteration ends as if the lane changed hands: with its
-promotion, which is nothing once the survivors are known.
+the ratio is the median. One thread. Every iteration ends as at a context switch, with promotion,
+which has nothing to do once the survivors are known.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def boundary() -> float:
     return (time.thread_time() - start) / BOUNDARIES * 1e6
 
 
-def opened() -> int:
-    """Open the lane of this process, which computes in one thread; return its descriptor."""
+def open_lane() -> None:
+    """Open the lane of this process, which computes in one thread."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     descriptor = os.memfd_create("lane")
@@ -89,11 +89,10 @@ def opened() -> int:
         _core.Lane.attach(descriptor, LANE),
     ):
         assert not reason, reason
-    return descriptor
 
 
 def main() -> int:
-    opened()
+    open_lane()
     figures = [Figure("boundary_us", boundary(), "us", target=1)]
     for name in MODELS:
         figures += figures_of(name, TRAININGS[name]())

@@ -14,7 +14,7 @@ from measure import Figure, publish
 from models import TRAININGS
 
 from jupyter_gpushare import _core
-from lanes.lane import opened
+from lanes.lane import open_lane
 
 PAGE = 4096
 MODELS = ("cnn", "transformer")
@@ -48,7 +48,7 @@ def of_training(model: str) -> list[Figure]:
 
 
 def main() -> int:
-    opened()
+    open_lane()
     return publish("survivors", [figure for model in MODELS for figure in of_training(model)])
 
 

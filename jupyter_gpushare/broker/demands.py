@@ -27,8 +27,8 @@ OUTGROWN = (
 
 
 def too_large(persistent: int, ephemeral: int, capacity: int, is_squeezed: bool) -> DoesNotFit:
-    """Return the refusal of a demand that the core's OverflowError tells, in bytes. The need and
-    the capacity are written exactly where they would read the same."""
+    """Return the refusal for the bytes of the core's OverflowError. Need and capacity are written
+    exactly if they would look the same when rounded."""
     needs = persistent + ephemeral
     in_words = "{} bytes".format if size(needs) == size(capacity) else size
     squeezed = ", squeezed as far as it can be" if is_squeezed else ""
@@ -50,7 +50,6 @@ class Demands:
         validation.check_report(message)
         record.curve = message.curve or record.curve
         record.loop_iterations = message.loop_iterations
-        record.remaining_iterations = message.remaining_iterations
         record.squeezing = message.squeezing
         record.finish.report(now, message.iterations)
         why = self._state.rules.excess(record, message.demand)
@@ -65,6 +64,7 @@ class Demands:
             if record.has_fitted:
                 self._outgrew(record, message, now)
         else:
+            record.remaining_iterations = message.remaining_iterations
             record.has_fitted |= refusal is None and message.iterations > 0
             self._state.grants.enact(decision)
         was_allowed = record.above_quota is None
@@ -86,9 +86,9 @@ class Demands:
         self._state.grants.enact(decision)
 
     def answer(self, record: SessionRecord, demand: Demand, refusal: DoesNotFit | None) -> None:
-        """Send a refusal once until the session asks for a turn again, however often it reports. A
-        session that has fitted before does not fail because it has grown: it gets one Notice until
-        it fits again, and is throttled meanwhile if its quotas do not allow the demand."""
+        """Send a refusal once until the session asks for a turn again. A session that has fitted
+        before does not fail because it has grown: it gets one Notice until it fits again. If its
+        quotas do not allow the demand, it is throttled meanwhile."""
         is_quota = isinstance(refusal, OverQuota)
         record.above_quota = demand if is_quota and record.has_fitted else None
         if refusal is None:
@@ -104,9 +104,9 @@ class Demands:
             record.peer.send(Error(refusal.code, str(refusal), is_answer=False))
 
     def _outgrew(self, record: SessionRecord, message: Report, now: float) -> None:
-        """The session runs and needs more than the whole device: it waits for all of it."""
+        """Let a running session that needs more than the whole device wait for all of it."""
         demand = views.demand(self._state.placement.whole_device(record.devices, message.demand))
-        remaining = message.remaining_iterations
+        record.remaining_iterations = remaining = message.remaining_iterations
         self._state.grants.enact(
             self._state.host.report(now, record.id, message.iterations, demand, remaining)
         )

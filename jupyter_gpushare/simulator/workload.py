@@ -1,6 +1,6 @@
 """Jobs to simulate: from a record, from a table of models, or from a generator.
 
-Units are bytes and seconds. All random draws come from a seed, and the same seed gives the same
+Units are bytes and seconds. All random draws come from a seed, so the same seed gives the same
 jobs.
 """
 
@@ -22,7 +22,7 @@ from ..wire.demand import Curve
 from .recorder import RecordedEvent
 
 GAP_SECONDS = 0.5  # turns of a session with shorter gaps than this are one cell
-# of an iteration: a record may have a shorter one, and time would not pass
+# The least time of an iteration: with a shorter one, from a record, time would not pass.
 SHORTEST_SECONDS = 1e-6
 MEBIBYTE = 1 << 20
 JOB_FIELDS = (
@@ -44,7 +44,8 @@ JOB_FIELDS = (
 
 
 class Workload(NamedTuple):
-    """`capacity` is that of one of `devices` devices. Groups that are not in `groups` weigh 1."""
+    """`capacity` is the capacity of each of the `devices`. Groups that are not in `groups` weigh
+    1."""
 
     jobs: list[Job]
     capacity: int
@@ -73,14 +74,16 @@ class _Session:
     ephemeral: int = 0
     declares: bool = False
     cells: list[_Turns] = field(default_factory=list)
-    squeezed: dict[int, float] = field(default_factory=dict)  # slowdown by bytes
+    squeezed: dict[int, float] = field(default_factory=dict)  # bytes -> slowdown
     curve: Curve | None = None
 
     def take(self, event: RecordedEvent) -> None:
         if event.event == "opened":  # again, after a rest or on another connection
             self.closed = math.inf
         elif event.event == "requested":
-            if not self.cells or event.time - self.cells[-1].ended > GAP_SECONDS:
+            # A request that never became a turn was withdrawn or lost: this one begins a new cell.
+            ended = self.cells[-1].ended if self.cells else math.inf
+            if math.isinf(ended) or event.time - ended > GAP_SECONDS:
                 self.cells.append(_Turns(event.time))
         elif event.event == "finished" and self.cells:
             self.cells[-1].ended = event.time
@@ -98,13 +101,13 @@ class _Session:
             self.squeezed[event.squeezed_bytes] = event.slowdown
         if not event.iterations and not event.device_seconds:
             return
-        if not self.cells:  # it was too short to be recorded
+        if not self.cells:  # its turn was too short to be recorded
             self.cells.append(_Turns(event.time, event.time))
         self.cells[-1].iterations += event.iterations
         self.cells[-1].seconds += event.device_seconds / event.slowdown
 
     def job(self, end: float) -> Job | None:
-        """Return the job; None where it has used nothing."""
+        """Return the job, or None if it has used nothing."""
         seen = [turns for turns in self.cells if turns.seconds >= SHORTEST_SECONDS]
         if not seen:
             return None
@@ -135,19 +138,20 @@ def _devices(opened: RecordedEvent) -> set[str]:
 
 
 def _curve(curve: Curve | None, ephemeral: int) -> list[int]:
-    """Its peak is the demand of an iteration."""
+    """Return the curve in bytes; its peak is the demand of an iteration."""
     return [ephemeral * part // 100 for part in curve.percent] if curve else []
 
 
 def _cell(turns: _Turns, before: float) -> Cell:
-    """Work that ran without iterations counts as one."""
+    """Return the cell. Work without iterations counts as one iteration."""
     count = max(1, min(turns.iterations, int(turns.seconds / SHORTEST_SECONDS)))
     return Cell(count, turns.seconds / count, max(0.0, turns.began - before))
 
 
 def _demand(persistent: int, ephemeral: int, squeezed: Mapping[int, float]) -> Demand:
-    """A notebook can be squeezed as it was in the record. Demands are learned again there, so a
-    size that took more time than a smaller one is left out."""
+    """Return the demand, with the sizes to which the notebook was squeezed in the record. The
+    record may have several measurements, so a size that took more time than a smaller one is left
+    out."""
     options: list[SqueezeOption] = []
     for size in sorted(size for size in squeezed if size < ephemeral):
         if not options or squeezed[size] <= options[-1].slowdown:
@@ -157,7 +161,7 @@ def _demand(persistent: int, ephemeral: int, squeezed: Mapping[int, float]) -> D
 
 
 def from_record(events: Sequence[RecordedEvent]) -> Workload:
-    """The same cells with the same pauses between them, on the devices of the record.
+    """Return a workload with the recorded cells, pauses between them, and devices.
 
     Raises InvalidValue for a record in which no session has used a device.
     """
@@ -179,7 +183,7 @@ def from_record(events: Sequence[RecordedEvent]) -> Workload:
 
 
 def changed(job: Job, **changes: Any) -> Job:
-    """Return a job with other values of some of the JOB_FIELDS."""
+    """Return a copy of the job with changes in some of the JOB_FIELDS."""
     return Job(**{**{name: getattr(job, name) for name in JOB_FIELDS}, **changes})
 
 
@@ -189,7 +193,7 @@ def changed(job: Job, **changes: Any) -> Job:
 def squeezable(job: Job, parts: Mapping[float, float]) -> Job:
     """Return a job that can be squeezed to these parts of its peak, each with its slowdown.
 
-    Raises InvalidValue where less memory takes less time.
+    Raises InvalidValue if less memory takes less time.
     """
     smaller = sorted(((part, parts[part]) for part in parts), reverse=True)
     if any(later < earlier for (_, earlier), (_, later) in pairwise(smaller)):
@@ -219,8 +223,9 @@ class Model(NamedTuple):
 
 
 def models(memory: Path, durations: Path) -> list[Model]:
-    """Return the training jobs of `salus_mem_baseline.csv` whose iteration time
-    `salus_workloads.csv` tells: from the longest run of each, where starting up weighs least."""
+    """Return the training jobs of `salus_mem_baseline.csv` with an iteration time in
+    `salus_workloads.csv`. The time is from the longest run of each job, in which starting up weighs
+    least."""
     with durations.open(newline="") as file:
         runs = [
             (row["name"].rpartition("_")[0], float(row["jct_s"]), int(row["iterations"]))
@@ -243,9 +248,10 @@ def models(memory: Path, durations: Path) -> list[Model]:
 def of_models(
     known: Sequence[Model], durations: Sequence[float], *, seed: int, gap: float = 0.0
 ) -> list[Job]:
-    """One job for each duration (seconds alone on the device), of a model drawn from `known`, all
-    equally likely; exponential pauses of `gap` seconds in the mean between arrivals. All are one
-    user's, as the published policies know no users: between users every policy here shares."""
+    """Return one job for each duration (seconds alone on the device), of a model drawn uniformly
+    from `known`. Pauses between arrivals are exponential with a mean of `gap` seconds. All jobs are
+    one user's, since the published policies know no users, while every policy here shares the
+    device between users."""
     draw = random.Random(seed)
     jobs, arrival = [], 0.0
     for number, seconds in enumerate(durations):

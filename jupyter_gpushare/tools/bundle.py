@@ -1,5 +1,5 @@
-"""``jupyter gpushare doctor --bundle``: what a maintainer needs for a bug report, in one
-file, without names, paths and code."""
+"""``jupyter gpushare doctor --bundle``: the data for a bug report in one file, without names, paths
+and code."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ..wire.snapshot import RestingView, SessionView, Snapshot
 from .check import Check
 from .doctor import Installation
 
-LOG_BYTES = 64 << 10  # of the end of a log
-FIRST_UID = 1000  # of people; accounts below are those of the system, and are no names
+LOG_BYTES = 64 << 10  # at the end of a log
+FIRST_UID = 1000  # of people; lower ids are accounts of the system, whose names are kept
 README = """\
 jupyter gpushare doctor --bundle
 
@@ -48,8 +48,8 @@ MODULES = {
     sysconfig.get_path("stdlib"): "python",
 }
 URL = re.compile(r"\b\w+://[^\s'\"`]+")
-CODE = re.compile(r"^(?:  \|)? {4}.*\n?", re.MULTILINE)  # the log has it in tracebacks alone
-REFUSED = re.compile(r"process \d+ of (?!uid \d)(.+?): ")  # a user, of a hub as well
+CODE = re.compile(r"^(?:  \|)? {4}.*\n?", re.MULTILINE)  # the log has code only in tracebacks
+REFUSED = re.compile(r"process \d+ of (?!uid \d)(.+?): ")  # a user, possibly of a hub
 
 
 def write(path: str, found: Sequence[Check], here: Installation) -> list[str]:
@@ -77,7 +77,8 @@ def write(path: str, found: Sequence[Check], here: Installation) -> list[str]:
 
 
 class Names:
-    """Replaces names by numbers: the same name by the same number in all parts. Replaces paths."""
+    """Replaces names by numbers, the same name by the same number in all parts, and replaces
+    paths."""
 
     def __init__(self, names: Iterable[tuple[str, str]]) -> None:
         """`names`: the kind of each name, and the name."""
@@ -93,14 +94,17 @@ class Names:
     def without(self, value: Any) -> Any:
         """Return texts, lists and objects without names and paths, keys included."""
         if isinstance(value, str):
-            known = PATH.sub(_of_path, URL.sub("(url)", value))
-            known = self._known.sub(lambda found: self._numbers[found[0]], known)
+            known = self._known.sub(lambda found: self._numbers[found[0]], _without_places(value))
             return re.sub(r"[^\s'\"`]+\.ipynb\b", "notebook.ipynb", known)
         if isinstance(value, Mapping):
             return {self.without(key): self.without(part) for key, part in value.items()}
         if isinstance(value, (list, tuple)):
             return [self.without(part) for part in value]
         return value
+
+
+def _without_places(text: str) -> str:
+    return PATH.sub(_of_path, URL.sub("(url)", text))
 
 
 def _of_path(found: re.Match[str]) -> str:
@@ -132,8 +136,9 @@ def _names_in_rules(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     yield from (("g", one.group) for one in snapshot.classes)
     yield from (("g", one.group) for one in snapshot.reservations)
     for device in snapshot.devices:
-        # what is left of them by now are the admin's words of whom to ask
-        yield from (("u", reason.who) for view in device.sessions for reason in view.why)
+        # the remaining `who` texts are the admin's words on whom to ask
+        whom = {_without_places(why.who) for view in device.sessions for why in view.why}
+        yield from (("u", who) for who in sorted(whom - {"(url)", "(path)"}))
 
 
 def _changed(settings: Settings) -> dict[str, Any]:
@@ -146,10 +151,10 @@ def _changed(settings: Settings) -> dict[str, Any]:
 
 
 def _end_of(log: Path) -> str:
-    """Return whole lines; an empty text where there is none, or it cannot be read."""
+    """Return the last whole lines of a log; an empty text if the log cannot be read."""
     with suppress(OSError), log.open("rb") as file:
         if file.seek(max(0, log.stat().st_size - LOG_BYTES)):
-            file.readline()  # a part of one could be code, or of a name
+            file.readline()  # a part of a line could be code, or a part of a name
         return file.read().decode(errors="replace")
     return ""
 

@@ -1,5 +1,5 @@
-"""Find the broker of a socket, or start one: connect first, then a lock, so that one is enough. The
-service of a cluster is found and started in the same way."""
+"""Find the broker of a socket, or start one: connect first, then take a lock, so that only one is
+started. The service of a cluster is found and started in the same way."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ from .jobs import OF_RANKS
 
 MAX_PATH_BYTES = 107  # sun_path of a Unix socket, less its final zero
 RETRY_SECONDS = 0.02
-ACCEPTED_SECONDS = 10.0  # a broker accepts within that, unless it stands still
-STARTING_SECONDS = 3.0  # a broker that has ended without listening is not started again before
-# Names of variables that the broker has no use for, and would keep longer than the process that
-# has them.
+ACCEPTED_SECONDS = 10.0  # a broker accepts within that, unless it hangs
+STARTING_SECONDS = 3.0  # until a broker that has ended without listening is started again
+# Names of variables that the broker does not need, and would keep longer than this process.
 SECRET = re.compile("TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|KEY", re.IGNORECASE)
-# Engines and launchers tell a job and its ranks these. The first one marks all processes of a job,
-# which are found and killed at its end; a process that serves others too must not have it.
+# Engines and launchers set these for a job and its ranks. The first one marks the processes of a
+# job, which are found and killed at its end. A process that serves others, too, must not have it.
 OF_A_JOB = re.compile(
     rf"GPUSHARE_(LEASE|NODE|PART|ENDS_WITH|JOB|GENERATION|YIELD|RESUME)|{OF_RANKS}"
 )
@@ -85,8 +84,8 @@ def connect_to_cluster(settings: Settings, start: bool = True) -> socket.socket:
 
 
 def ensure(settings: Settings) -> None:
-    """Start a broker where none answers, for the user that runs the broker of this socket, alone
-    or for others. Raises BrokerUnavailable."""
+    """Start a broker if none answers, on behalf of the user that runs the broker of this socket,
+    alone or for others. Raises BrokerUnavailable."""
     path = checked(socket_path(settings))
     with _troubles_of_the_system(path):
         (try_connect(path) or _start_and_connect(path, settings)).close()
@@ -94,7 +93,8 @@ def ensure(settings: Settings) -> None:
 
 @contextmanager
 def _troubles_of_the_system(path: Path) -> Iterator[None]:
-    """No descriptor, process or disk space is available: it may be later, and so may a broker."""
+    """Raise BrokerUnavailable if no descriptor, process or disk space is available, since a later
+    try may succeed."""
     try:
         yield
     except OSError as error:
@@ -107,7 +107,7 @@ def _troubles_of_the_system(path: Path) -> Iterator[None]:
 
 
 def is_in_the_way(path: Path, why: str) -> BrokerUnavailable:
-    """Return the error for something else at `path` that a broker could not remove."""
+    """Return the error for something at `path` that a broker cannot remove."""
     return BrokerUnavailable(
         f"{path} lies in the place of the broker's socket, and cannot be taken away ({why}):"
         " move it, or set JUPYTER_GPUSHARE_SOCKET to another path"
@@ -115,11 +115,11 @@ def is_in_the_way(path: Path, why: str) -> BrokerUnavailable:
 
 
 def check_may_start(path: Path, settings: Settings) -> None:
-    """Raises BrokerUnavailable where another user has to start the broker of this socket."""
+    """Raise BrokerUnavailable if this process may not start the broker of this socket."""
     try:
         owner = path.parent.stat().st_uid
     except FileNotFoundError:
-        owner = os.getuid()  # the user that makes it
+        owner = os.getuid()  # this user makes the directory
     except OSError as error:
         raise BrokerUnavailable(
             f"no broker answers on {path}, whose directory cannot be seen: {error.strerror}"
@@ -132,13 +132,13 @@ def check_may_start(path: Path, settings: Settings) -> None:
 
 
 def is_of_another_user(path: Path) -> bool:
-    """Whether another user runs what listens there, since the directory is not this one's."""
+    """Whether another user runs the listener at `path`, since the directory is not this user's."""
     try:
         return path.parent.stat().st_uid not in (0, os.getuid()) or not os.access(
             path.parent, os.W_OK
         )
     except OSError:
-        return False  # the user that makes it
+        return False  # this user makes the directory
 
 
 def checked(path: Path) -> Path:
@@ -153,8 +153,8 @@ def checked(path: Path) -> Path:
 
 
 def try_connect(path: Path) -> socket.socket | None:
-    """Return a connection, or None where no process listens. Raises BrokerUnavailable where we may
-    not connect, or should not."""
+    """Return a connection, or None if no process listens. Raises BrokerUnavailable if this process
+    may not connect, or should not."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _connect(connection, path)
@@ -164,13 +164,13 @@ def try_connect(path: Path) -> socket.socket | None:
     except BlockingIOError:
         connection.close()
         raise BrokerUnavailable(
-            f"the broker on {path} stands still: it accepts no connection"
+            f"the process that listens on {path} stands still: it accepts no connection"
         ) from None
     except OSError as error:
         connection.close()
         who = f"; {_who_may(path)} may" if isinstance(error, PermissionError) else ""
         raise BrokerUnavailable(
-            f"the broker's socket {path} cannot be used: {error.strerror}{who}"
+            f"the socket {path} cannot be used: {error.strerror}{who}"
         ) from None
     try:
         _check_server(connection, path)
@@ -181,7 +181,7 @@ def try_connect(path: Path) -> socket.socket | None:
 
 
 def _connect(connection: socket.socket, path: Path) -> None:
-    """Raises BlockingIOError where too many connections wait to be accepted: a blocking `connect`
+    """Raises BlockingIOError if too many connections wait to be accepted: a blocking `connect`
     would wait for ever."""
     deadline = time.monotonic() + ACCEPTED_SECONDS
     connection.setblocking(False)
@@ -195,8 +195,8 @@ def _connect(connection: socket.socket, path: Path) -> None:
 
 
 def _who_may(path: Path) -> str:
-    """Tell from the nearest visible part of the path: where its directory is closed, from the
-    directory."""
+    """Say which users may connect, from the mode of the path, or of its directory if that is
+    closed."""
     seen = path if os.access(path.parent, os.X_OK) else path.parent
     try:
         if seen.stat().st_mode & stat.S_IRWXG:
@@ -209,8 +209,8 @@ def _who_may(path: Path) -> str:
 def _check_server(connection: socket.socket, path: Path) -> None:
     """Check which user listens: in a directory for all users, such as /tmp, any user could.
 
-    The owner of the directory counts too: in a container both may have another number than outside.
-    But it proves nothing if all users may make directories, as below /tmp.
+    The owner of the directory is trusted, too, since in a container both may have another number
+    than outside. But the owner proves nothing if all users may make directories, as below /tmp.
     """
     _, server = other_end(connection)
     trusted = {0, os.getuid()}
@@ -241,7 +241,7 @@ def other_end(connection: socket.socket) -> tuple[int, int]:
 
 def _start_and_connect(path: Path, settings: Settings, program: Program = BROKER) -> socket.socket:
     make_directory(path.parent, is_shared(settings))
-    if path.is_dir():  # which no broker takes away
+    if path.is_dir():  # no broker removes a directory
         raise is_in_the_way(path, os.strerror(errno.EISDIR))
     deadline = time.monotonic() + settings.start_seconds
     timeout = settings.start_seconds / 2  # of one client, or broker, that may be stopped
@@ -270,8 +270,8 @@ def _last_words(log: Path) -> str:
 
 
 def _await(path: Path, deadline: float, process: int) -> socket.socket | None:
-    """Return the connection to a broker that is starting; None at the deadline, or when it has
-    ended. On a busy machine a broker takes many seconds to start."""
+    """Return the connection to a broker that is starting; None at the deadline, or when the broker
+    has ended. On a busy machine a broker takes many seconds to start."""
     least = time.monotonic() + STARTING_SECONDS
     while (now := time.monotonic()) < deadline and (now < least or not has_ended(process)):
         if (connection := try_connect(path)) is not None:
@@ -293,10 +293,10 @@ def has_ended(process: int) -> bool:
 class StartLock:
     """The lock of the client that may start a broker now; sixty kernels may try at once.
 
-    A process that is stopped while it has the lock (SIGSTOP, a debugger, a frozen cgroup) must
-    keep no other client from a broker: a file that stays locked for `timeout` seconds is
-    removed, and the next try makes another one. Two clients may both have a lock then, and both
-    start a broker: the broker's own lock lets one of them run.
+    A process that is stopped while it has the lock (SIGSTOP, a debugger, a frozen cgroup) must not
+    keep other clients from a broker. So a client removes a file that stays locked for `timeout`
+    seconds, and the next try makes another one. Two clients may then both have a lock and start a
+    broker each: the broker's own lock lets one of them run.
     """
 
     def __init__(self, path: Path, timeout: float) -> None:
@@ -339,8 +339,8 @@ def is_shared(settings: Settings) -> bool:
 
 
 def make_directory(directory: Path, is_shared: bool = False) -> None:
-    """Make the socket's directory, for this user alone unless others are to connect; refuse one in
-    which others could put a socket of theirs."""
+    """Make the socket's directory, for this user alone unless others are to connect. Refuse a
+    directory in which others could put a socket of theirs."""
     mode = 0o755 if is_shared else 0o700
     try:
         if not directory.is_dir():
@@ -368,9 +368,8 @@ def make_directory(directory: Path, is_shared: bool = False) -> None:
 
 
 def open_own(path: Path, flags: int = 0) -> int:
-    """Open a file that only this user has: no link to a file of another user, which would be
-    emptied, and no file that a stranger has made, who could hold its lock or fill it, as in a
-    directory for all."""
+    """Open a file that only this user has. A link could empty a file of another user; in a
+    directory for all, a stranger could make the file first, and then hold its lock or fill it."""
     try:
         flags |= os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         descriptor = os.open(path, flags, 0o600)
@@ -386,12 +385,12 @@ def open_own(path: Path, flags: int = 0) -> int:
 
 
 def launch(path: Path, settings: Settings, program: Program = BROKER) -> int:
-    """Start a program that outlives us: own session, no parent, nothing of ours open. Return its
-    process id.
+    """Start a program that outlives us, with its own session, no parent and none of our
+    descriptors. Return its process id.
 
     The shell puts it in the background and ends, so that it is no process's child and no zombie of
-    a kernel; the working directory is / so that no file of the user shadows a module. Secrets of
-    the environment stay here, and what makes us part of a job.
+    a kernel. The working directory is / so that no file of the user shadows a module. The program
+    gets neither secrets of the environment nor the variables that make us part of a job.
     """
     command = [sys.executable, "-m", program.module]
     ours = {**as_environment(settings), program.variable: str(path)}

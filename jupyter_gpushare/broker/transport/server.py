@@ -33,20 +33,20 @@ from .rate_limit import RateLimiter, SilentConnections
 from .socket_file import SocketFile, leave_word, listen, open_journal, open_lock, own_socket
 
 TICK_SECONDS = 0.1
-SOCKET_LOOK_SECONDS = 0.1  # between two looks whether the socket's file is there
-STUCK_SECONDS = 5.0  # of computing without a look: far more than any message takes
-END_SECONDS = 1.0  # for the end of a broker that has no memory left, computing or not
+SOCKET_LOOK_SECONDS = 0.1  # between two checks that the socket's file exists
+STUCK_SECONDS = 5.0  # processor time without a check: far more than any message takes
+END_SECONDS = 1.0  # for the end of a broker that has no memory left
 RECEIVE_BYTES = 1 << 16
 GREETING_SECONDS = 10.0  # a connection that has said nothing by then is no client
 LEAST_CHECK_SECONDS = 1.0  # between two checks that the hub still knows a connection's token
-ACCEPTED_AT_ONCE = 8  # connections; then those that are there are served
-BACKLOG_CONNECTIONS = 256  # that wait to be accepted
+ACCEPTED_AT_ONCE = 8  # connections; then the connected ones are served
+BACKLOG_CONNECTIONS = 256  # connections that wait to be accepted
 
 log = logging.getLogger("jupyter_gpushare.broker")
 
 
 class Endpoint:
-    """Listens, keeps the deadlines of the service, and ends by itself when no client is there."""
+    """Listens, keeps the deadlines of the service, and ends by itself if no client is connected."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Endpoint:
         clock: SteadyClock | None = None,
         end_after: Callable[..., None] = lambda seconds, timer=0: None,
     ) -> None:
-        """`end_after` ends a process that stays in one place forever, where it is a broker's."""
+        """`end_after` ends the process if it hangs; the default does nothing."""
         self._end_after = end_after
         self._loop = asyncio.get_running_loop()
         self._clock = clock or SteadyClock()
@@ -71,12 +71,13 @@ class Endpoint:
         self._alarm: asyncio.TimerHandle | None = None
         self._ticking: asyncio.TimerHandle | None = None
         self._stopped = asyncio.Event()
+        self._is_without_memory = False
         self._idle: asyncio.TimerHandle | None = None
         self._count_idle()
 
     async def serve(self, listener: socket.socket, file: SocketFile) -> bool:
-        """Serve until a message, a signal or the lack of clients ends it. Return whether there were
-        sessions then."""
+        """Serve until a message, a signal or the lack of clients ends the broker. Return whether
+        there were sessions then."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stopped.set)
         self._loop.set_exception_handler(self._failed)
@@ -98,17 +99,20 @@ class Endpoint:
         loop.default_exception_handler(about)
 
     def end_without_memory(self, error: object) -> None:
-        """End if this error is a lack of memory: a decision may be lost between scheduler and
-        sessions, such as a grant or a request to yield, which are sent once. The next broker asks
-        the sessions for what they have. The wake-up of what waits for the end may be lost, too."""
-        if isinstance(error, MemoryError):
+        """End if this error is a lack of memory. A decision such as a grant or a preemption request
+        is sent once, and may be lost; the next broker asks the sessions for their turns. A timer
+        ends the process, since the event that should stop the loop may be lost, too."""
+        if not isinstance(error, MemoryError):
+            return
+        if not self._is_without_memory:  # later errors leave the timer as it is
+            self._is_without_memory = True
             self._end_after(END_SECONDS, signal.ITIMER_REAL)
-            log.error("this broker has no memory left, so it ends")
-            self._stopped.set()
+        self._stopped.set()
+        log.error("this broker has no memory left, so it ends")
 
     def _look_for(self, file: SocketFile) -> None:
-        """End if clients cannot find this broker any more, so that another one can start: sessions
-        bring what they have to the next."""
+        """End if clients cannot find this broker any more, so that another one can start. The
+        sessions take their turns to the next broker."""
         if self._stopped.is_set():
             return
         self._end_after(STUCK_SECONDS)
@@ -119,19 +123,20 @@ class Endpoint:
             self._stopped.set()
 
     def identity(self, uid: int) -> Identity:
-        """The user that a process stands for before it has said anything."""
+        """The user that a process stands for before its Hello."""
         return ANONYMOUS if self._authentication is not None else of_process(uid, self.now())
 
     def identify(self, connection: Connection, hello: Hello) -> asyncio.Task[Identity]:
-        assert self._authentication is not None  # or each user is known from the start
+        assert self._authentication is not None  # without a hub no user is looked up
         return self._loop.create_task(self._authentication.identify(connection, hello, self.now()))
 
     def keep_checking(self, connection: Connection, hello: Hello) -> asyncio.Task[None]:
-        """A client that stays connected loses the rights that the hub takes."""
+        """Check the token again and again, so that a connected client loses the rights that the hub
+        takes."""
         return self._loop.create_task(self._keep_checking(connection, hello))
 
     async def _keep_checking(self, connection: Connection, hello: Hello) -> None:
-        """Raises NotPermitted as soon as the hub does not know the token any more."""
+        """Raises NotPermitted once the hub does not know the token any more."""
         assert self._authentication is not None
         while True:
             await asyncio.sleep(max(self.settings.hub_cache_seconds, LEAST_CHECK_SECONDS))
@@ -150,7 +155,7 @@ class Endpoint:
             self.service.follow_identity(connection)
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Call it after the present event."""
+        """Make the call after the present event."""
         self._loop.call_soon(call)
 
     def attend(self, channel: Channel, reader: Callable[[], None]) -> None:
@@ -160,11 +165,12 @@ class Endpoint:
         self._loop.remove_reader(channel.fileno())
 
     def now(self) -> float:
-        """The broker's time. While no client is connected it is not read ten times a second."""
+        """The broker's time. Without clients nothing reads the clock ten times a second, so a long
+        pause is no leap then."""
         return self._clock() if self._connections else self._clock.resume()
 
     def joined(self, connection: Connection) -> None:
-        self.now()  # before there is a session that a leap until now could be charged to
+        self.now()  # a leap before this moment must not be charged to the new client
         self._connections.add(connection)
         if self._idle is not None:
             self._idle.cancel()
@@ -178,7 +184,7 @@ class Endpoint:
         now = self.now()
         self._connections.discard(connection)
         if connection.timer is not None:
-            connection.timer.cancel()  # or it would keep the connection in memory
+            connection.timer.cancel()  # otherwise it would keep the connection in memory
         self.service.lost(connection, now)
         self.happened(now)
         if not self._connections:
@@ -193,7 +199,8 @@ class Endpoint:
         self._stopped.set()
 
     def happened(self, now: float) -> None:
-        """Called after each event: is there a new deadline, or an end?"""
+        """Stop if the service stops, and set the alarm to its next deadline. Called after each
+        event."""
         if self.service.is_stopping:
             self._stopped.set()
         due = self.service.next_event(now)
@@ -216,7 +223,7 @@ class Endpoint:
         self.happened(now)
 
     def _tick(self) -> None:
-        """Runs once more after the last connection has left, so that nothing of it stays."""
+        """Tick, and once more after the last connection has left, to release its memory."""
         self._ticking = None
         now = self.now()
         if not self._connections:
@@ -228,7 +235,7 @@ class Endpoint:
                 connection.end_if_half_closed()
             self.service.tick(now)
             self.happened(now)
-        finally:  # whatever goes wrong in one, the next comes
+        finally:  # a failed tick must not prevent the next one
             self._ticking = self._loop.call_later(TICK_SECONDS, self._tick)
 
     def _close_if_silent(self, connection: Connection) -> None:
@@ -237,17 +244,17 @@ class Endpoint:
 
 
 def end_after(seconds: float, timer: int = signal.ITIMER_PROF) -> None:
-    """Let the system end this process after these seconds of processor time, unless this is called
-    again before. Python can stay in one place forever: in 3.11 an exception that finds no memory in
-    its handler is raised there again and again. This process has the lock of the socket, so no
-    other broker could start. Time in which it sleeps or is stopped counts for ITIMER_REAL alone."""
+    """Let the system end this process after these seconds, unless this is called again before. The
+    default timer counts processor time; ITIMER_REAL also counts time in which the process sleeps or
+    is stopped. Python can hang: in 3.11 an exception whose handler finds no memory is raised there
+    again and again. A hanging broker keeps the lock of the socket, so no other one could start."""
     signal.setitimer(timer, seconds)
 
 
 def run(settings: Settings) -> None:
-    """Run a broker until it ends. Raises AlreadyRunning where one has the socket."""
+    """Run a broker until it ends. Raises AlreadyRunning if another one has the socket."""
     path = checked(socket_path(settings))
-    rulebook = RulebookFile(settings.rulebook)  # before anything of this broker exists
+    rulebook = RulebookFile(settings.rulebook)  # first: a wrong file must leave no trace
     _check_policy(settings.policy)
     make_directory(path.parent, is_shared(settings))
     _raise_descriptor_limit()
@@ -282,8 +289,8 @@ async def _serve(
     file: SocketFile,
     was_in_use: bool,
 ) -> bool:
-    """Serve; return whether there were sessions at the end. `was_in_use`: the broker before may
-    have had some. They come to the next broker, which must first hear which of them have a turn."""
+    """Serve; return whether there were sessions at the end. `was_in_use`: the previous broker may
+    have had sessions. This broker must first hear which of them have a turn."""
     clock = SteadyClock()
     grants_from = clock() + settings.recovery_seconds if was_in_use else 0.0
     service = Service(

@@ -57,7 +57,7 @@ def test_a_turn_that_outlives_its_broker_is_counted_once_and_whole(
     assert row.device_seconds <= time.monotonic() - asked
     assert row.name.endswith(": cnn.ipynb")
     assert row.turns == 1
-    (check,) = doctor._accounts(settings)
+    (check,) = doctor._accounts(doctor.Installation(settings))
     assert check.state == "ok"
 
 
@@ -88,7 +88,7 @@ def test_a_broker_whose_accounts_cannot_be_kept_serves_all_the_same(
     assert session.holding
     with Client.connect(settings, "tests") as client:
         assert "cannot be used" in client.look().broker.accounts
-        (check,) = doctor._accounts(settings)
+        (check,) = doctor._accounts(doctor.Installation(settings))
         assert (check.name, check.state) == ("accounts", "warning")
         assert "set JUPYTER_GPUSHARE_ACCOUNTS to a file" in check.sentence
         session.leave()

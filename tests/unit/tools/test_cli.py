@@ -424,14 +424,17 @@ def test_a_bundle_has_what_a_maintainer_needs_and_no_names(
     assert again.returncode != 0
 
 
-def test_a_bundle_has_no_name_of_the_rulebook(settings: Settings, tmp_path: Path) -> None:
-    ask = Reason("ask_contact", who="help@lab")
+@pytest.mark.parametrize("contact", ["help@lab", "Ann Lee, https://lab/help", "Ann (/room/3)"])
+def test_a_bundle_has_no_name_of_the_rulebook(
+    settings: Settings, tmp_path: Path, contact: str
+) -> None:
+    ask = Reason("ask_contact", who=contact)
     rules: dict[str, Any] = {
         "groups": [s.GroupView("course", 1.0, ["carla"])],
         "classes": [s.ClassView("seminar", "host", None)],
         "reservations": [s.ReservationView("workshop", "host", 1.0, 0.0, 1.0, True)],
     }
-    view = replace(IDLE, reason="ask help@lab", why=[ask])
+    view = replace(IDLE, reason=f"ask {contact}", why=[ask])
     here = Installation(settings)
     here.snapshot = replace(snapshot_of(view), **rules)
     bundle.write(str(tmp_path / "report.zip"), [], here)

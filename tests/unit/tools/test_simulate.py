@@ -71,6 +71,21 @@ def test_turns_that_follow_each_other_are_a_cell_and_pauses_are_kept() -> None:
     assert cells == [(100, 0.1, 1.0), (4, 0.5, 6.0)]
 
 
+def test_a_request_that_was_withdrawn_is_no_cell() -> None:
+    """The session rests after an interrupted wait, and comes back an hour later."""
+    rest = [RecordedEvent(25.0, "requested", session="n1"), RECORD[-1]]
+    back = [
+        RecordedEvent(3630.0, "opened", "host", session="n1", user="u1", weight=2.0),
+        RecordedEvent(3630.0, "requested", session="n1"),
+        RecordedEvent(3630.0, "granted", session="n1"),
+        RecordedEvent(3631.0, "finished", session="n1"),
+        RecordedEvent(3631.0, "reported", session="n1", iterations=10, device_seconds=1.0),
+    ]
+    (job,) = workload.from_record([*RECORD[:-1], *rest, *back]).jobs
+    assert [cell.iterations for cell in job.cells] == [100, 4, 10]
+    assert think(job.cells[-1]) == 3630.0 - 22.0
+
+
 def test_a_record_without_use_is_refused() -> None:
     with pytest.raises(InvalidValue, match="no session has used a device"):
         workload.from_record(RECORD[:3])

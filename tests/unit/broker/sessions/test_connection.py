@@ -1,4 +1,4 @@
-"""What the broker knows of the process at the other end of a connection."""
+"""The broker's knowledge of the process at the other end of a connection."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ ALLOCATIONS = 10  # that a close makes at least
 
 @pytest.mark.system
 def test_a_connection_ends_although_there_was_no_memory_to_close_it() -> None:
-    """Otherwise its descriptor would stay as long as the broker. Python survives some failed
-    allocations; which ones depends on what ran before."""
+    """Otherwise its descriptor would stay open as long as the broker lives. Python survives some
+    failed allocations; which ones depends on earlier code."""
     nomemory = pytest.importorskip("_testcapi")
 
     async def end_of_other_side(failing: int) -> tuple[bytes, bool]:
@@ -76,7 +76,7 @@ class WithoutMemory(Service):
 
 
 def a_call_fails(client: socket.socket, path: Path) -> None:
-    """Let a call fail that the event loop makes by itself."""
+    """Let a call of the event loop itself fail."""
     raise MemoryError
 
 
@@ -91,8 +91,8 @@ def a_message_fails(client: socket.socket, path: Path) -> None:
 def test_a_broker_without_memory_ends(
     tmp_path: Path, fail: Callable[[socket.socket, Path], None]
 ) -> None:
-    """A decision may have been lost, such as a grant or a request to yield, which is sent once. The
-    next broker asks the sessions for what they have."""
+    """A decision may be lost, such as a grant or a preemption request, which is sent once. The next
+    broker asks the sessions for their turns."""
     path = tmp_path / "broker.sock"
 
     async def serve(client: socket.socket) -> None:
@@ -108,12 +108,14 @@ def test_a_broker_without_memory_ends(
 
 # A broker that stays in one place forever.
 STUCK = """
+import asyncio
 import jupyter_gpushare.broker.transport.server as server
 from jupyter_gpushare.broker.__main__ import main
 def stays(*_):
     while True:
         pass
 def fails():
+    asyncio.get_running_loop().call_later(0.1, fails)
     raise MemoryError
 class Endpoint(server.Endpoint):
     async def serve(self, listener, file):
@@ -138,8 +140,8 @@ main()
 def test_a_broker_that_stays_in_one_place_for_ever_is_ended(
     settings: Settings, call: str, change: str, number: signal.Signals
 ) -> None:
-    """The broker has the lock of its socket, so no other one could start. One without memory may
-    lose the call that would wake it."""
+    """A hanging broker has the lock of its socket, so no other one could start. A broker without
+    memory may lose the call that would wake it."""
     program = STUCK.format(call=call, change=change)
     process = subprocess.run([sys.executable, "-c", program], timeout=TIMEOUT_SECONDS)
     assert process.returncode == -number
@@ -190,7 +192,7 @@ print(*(f"{check.state}: {check.sentence}" for check in warnings))
 
 @pytest.fixture
 def short_sighted() -> Iterator[subprocess.Popen[str]]:
-    """Start a process to which /proc is as with hidepid=2."""
+    """Start a process that sees /proc as with hidepid=2."""
     if os.getuid() != 0:
         pytest.skip("only root can mount /proc, and act as another user")
     command = ["unshare", "--mount", sys.executable, "-c", SHORT_SIGHTED]
