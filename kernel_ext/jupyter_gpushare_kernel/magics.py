@@ -65,8 +65,8 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
         return None
 
     def share_automatically(self) -> None:
-        """Turn sharing on where the setting `auto` says so; it was not asked for in a cell, so an
-        error is only printed."""
+        """Turn sharing on if the setting `auto` says so. No cell asked for it, so an error is only
+        printed."""
         try:
             if load().auto:
                 self.gpushare("on")
@@ -165,12 +165,13 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
         before = current()
         if before is None:
             self._start(asked.given)
-            self._cells.at_end(stop)
+            self._cells.at_end(self._stop_after_cell)
         else:
             wanted = _unpaused(before, asked.given)
             was = _options(before) | {"paused": True}
-            # First, since a refusal may come after a part of the change.
-            self._cells.at_end(lambda: self._restore({n: was[n] for n in wanted if n in was}))
+            back = {name: was[name] for name in wanted if name in was}
+            # Registered before the change, since a refusal may come after a part of it.
+            self._cells.at_end(lambda: self._restore(back, str(was["device"])))
             self._change(before, wanted)
 
     def _submit(self, asked: Arguments) -> None:
@@ -243,14 +244,23 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
             self._start(options).change(paused=session.paused)  # as it was
             raise
 
-    def _restore(self, options: dict[str, Any]) -> None:
-        """Set back the options that the cell gave; others may have changed the rest meanwhile."""
+    def _stop_after_cell(self) -> None:
+        try:
+            stop()
+        except GpuShareError as error:
+            print(f"After the cell {error}", file=sys.stderr)
+
+    def _restore(self, options: dict[str, Any], device: str) -> None:
+        """Restore the options that the cell gave; others may have changed the remaining ones
+        meanwhile. A notebook that had several devices for the cell returns to `device`."""
         session = current()
         if session is None:
             return  # the cell itself has ended sharing
         if "squeeze" in options:
             session.squeeze_again(options["squeeze"])
         was = {name: value for name, value in options.items() if getattr(session, name) != value}
+        if "devices" in was:
+            was["device"] = device
         try:
             self._change(session, was)
         except GpuShareError as error:
@@ -259,7 +269,7 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
 
 GpuShareMagics.gpushare.__doc__ = arguments.documentation()
 
-ANY_DEVICE = ("device", "auto")  # where sharing is on, that is the device it is on
+ANY_DEVICE = ("device", "auto")  # if sharing is on, this means the present device
 PLACE = ("device", "devices", "name")  # fixed for the life of a session
 LIVE = ("weight", "priority", "paused")  # changeable
 
@@ -273,14 +283,14 @@ def default_name(names: dict[str, Any]) -> str:
 
 
 def _options(session: Session) -> dict[str, Any]:
-    """A gang may have any devices; only its session knows which it has now."""
+    """Return the options of the session. A gang may have any devices, so its device is `auto`."""
     names = ("name", "device", "devices", "weight", "priority", "squeeze")
     options = {name: getattr(session, name) for name in names}
     return options if session.devices == 1 else options | {"device": "auto"}
 
 
 def _unpaused(session: Session, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that a session has not yet, and an end of its pause."""
+    """Return the wanted options, and the end of a pause if the session is paused."""
     wanted = {name: value for name, value in given.items() if (name, value) != ANY_DEVICE}
     is_paused = session.paused or _is_paused(session.id)
     return {"paused": False} | wanted if is_paused else wanted
@@ -308,8 +318,8 @@ def _pause_another(name: str, paused: bool, session: Session | None) -> str:
 
 
 def _find(name: str, snapshot: Snapshot, session: Session | None) -> SessionView:
-    """Return the notebook of that name or id; one's own where several users have one of
-    that name."""
+    """Return the notebook of that name or id. If several users have one of that name, return the
+    caller's own."""
     there = {view.id: view for device in snapshot.devices for view in device.sessions}
     views = list(there.values())  # a session with several devices is on each
     users = {view.user for view in views if session is not None and view.id == session.id}
