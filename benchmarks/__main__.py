@@ -1,6 +1,6 @@
 """`python benchmarks` measures every promised figure, each benchmark in a process of its own, and
-writes build/bench.json. `python benchmarks turns.handover` runs one of them, with the words that
-follow."""
+writes build/bench.json. `python benchmarks turns.handover` runs one benchmark, and passes further
+arguments to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BENCHMARKS = (
 
 
 def run_all() -> int:
-    # Here, since a benchmark that measures memory would measure what this imports.
+    # Imported here, since a benchmark that measures memory would count these modules.
     from measure import RESULTS, machine
 
     RESULTS.parent.mkdir(exist_ok=True)

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Tests and figures on a machine with a GPU; docs/how-to/gpu-figures.md tells what is needed and what comes out.
+# Tests and figures on a machine with a GPU; docs/how-to/gpu-figures.md describes the requirements
+# and the results.
 #
 #   benchmarks/gpu.sh --pack [FOLDER]   where there is a network: bring along what may be missing
 #   benchmarks/gpu.sh [PART...]         on the machine with the GPU, from the same FOLDER

@@ -1,11 +1,12 @@
-"""`make load`: a busy host for half an hour, and whether the broker is at its end as at its start.
+"""`make load`: a busy host for half an hour, and whether the broker's figures change from start to
+end.
 
 200 notebooks are registered, 60 of them want the turn all the time, and 50 viewers watch as
-JupyterLab's panels do; beside them notebooks come and go, 1,000 a minute, half of them without a
-word, as killed kernels do. All are real connections, in three processes. A switch is the time from
-a holder's Finish to the next one's Grant, by way of the broker, as the notebooks' process sees it;
-the floor is a bare round trip to a process that does nothing else, just before. Growth is told by
-lines through the minutes of the run after its first tenth.
+JupyterLab's panels do; beside them 1,000 notebooks a minute come and go, half of them without a
+goodbye, like killed kernels. All are real connections, in three processes. A switch is the time
+from a holder's Finish to the next one's Grant, through the broker, as the notebooks' process sees
+it. The floor is a bare round trip, just before, to a process that does nothing else. Growth is the
+slope of a line through the minutes of the run after its first tenth.
 
 It writes docs/results/load.md, docs/pictures/load.png and benchmarks/results/load.json.
 """
@@ -74,7 +75,7 @@ FLAT_PERCENT = 5.0  # a figure that has changed by no more of its mean in the ru
 
 
 class Notebook:
-    """One that wants the turn all the time; it gives it back when it is asked to."""
+    """A notebook that wants the turn all the time, and gives it back when it is asked to."""
 
     def __init__(self, settings: Settings, number: int) -> None:
         self.client = Client.connect(settings, "load")
@@ -165,7 +166,8 @@ def send_back(echo: socket.socket) -> None:
 
 
 def look(settings: Settings, over: Event) -> None:
-    """Behaves as SUBSCRIBERS panels; what they do with a Snapshot is not the broker's work."""
+    """Behave as SUBSCRIBERS panels that discard each Snapshot: its display is not the broker's
+    work."""
     subscribers = [connect(settings) for _ in range(SUBSCRIBERS)]
     for subscriber in subscribers:
         subscriber.sendall(encode(Hello(PROTOCOL)) + encode(Watch(LOOK_SECONDS)))
@@ -255,8 +257,8 @@ def _minute(taken: Sequence[Sample], times: Sequence[Times]) -> Minute:
 
 
 class Trend(NamedTuple):
-    """A line through the minutes: the mean, and by how much of it, in percent, it changes in the
-    run, with the half width of the 95 % interval of that."""
+    """A line through the minutes: its mean, its change over the run in percent of the mean, and the
+    half width of the change's 95 % interval."""
 
     mean: float
     percent: float

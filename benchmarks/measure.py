@@ -89,8 +89,7 @@ def in_turn(
 
 
 def rotated(ways: Sequence[Way], by: int) -> list[Way]:
-    """Rotate the order, so that none of them always comes first, on a machine that becomes slower
-    or faster."""
+    """Rotate the order, so that no way always comes first on a machine whose pace changes."""
     first = by % len(ways)
     return [*ways[first:], *ways[:first]]
 

@@ -50,8 +50,8 @@ def perceptron() -> Iterate:
 
 
 def half_idle() -> Iterate:
-    """A training on one core that waits for its data half of the time: now shorter, now longer, or
-    two of them would compute in the same rhythm, and their gain would depend on chance."""
+    """A training on one core that waits for its data half of the time. The waits vary: otherwise
+    two trainings would compute in the same rhythm, and chance would decide their gain."""
     torch.set_num_threads(1)
     iterate = cnn()
     luck = random.Random(os.getpid())

@@ -1,5 +1,5 @@
-"""What the processes that benchmarks start have in common. It imports little: some of them measure
-their memory."""
+"""Common parts of the processes that benchmarks start. It imports little, since some processes
+measure their memory."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Whether this tree is slower than another commit: `python benchmarks quick [COMMIT]`.
 
 The commit (main, unless named) is installed in a virtual environment of its own, once, below
-build/bench. Then each of MEASURES is run with both, one after the other, as often as it says: the
-time of a context switch changes by half from process to process, with the cores on which they are.
-The ratio is the median over these pairs.
+build/bench. Then each of MEASURES runs with both commits in pairs, as many as the table says: the
+time of a context switch differs by half from process to process, depending on their cores. The
+ratio is the median over these pairs.
 
 The exit status is 1 where a ratio is above MOST, where a measure fails in either tree, and where
-nothing was compared. A measure whose benchmark the other commit does not have is named, and left
+nothing was compared. If the other commit does not have a benchmark, its measure is named and left
 out.
 """
 
@@ -85,8 +85,8 @@ MEASURES: Measures = {
 
 
 def part(name: str) -> Any:
-    """Return that module of the benchmarks on the path, which belong to one of the two trees.
-    Before they had rooms, "turns.handover" was "handover"."""
+    """Return this module of the benchmarks on the path, which belong to one of the two trees. In
+    older commits "turns.handover" is "handover"."""
     for module in (name, name.rpartition(".")[2]):
         if Path(sys.path[0], *module.split(".")).with_suffix(".py").exists():
             return importlib.import_module(module)
@@ -167,7 +167,7 @@ def in_turn(measure: str, pairs: int, here: Tree, there: Tree) -> dict[str, Pair
 
 
 def is_slower(name: str, pairs: Pairs, commit: str) -> bool:
-    """Print that figure of both trees."""
+    """Print the figure of both trees, and return whether this tree is slower."""
     ratio = statistics.median(one / other for one, other in pairs)
     here, there = map(statistics.median, zip(*pairs, strict=True))
     verdict = "" if ratio <= MOST else "SLOWER"

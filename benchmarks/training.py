@@ -1,7 +1,7 @@
 """One notebook of the benchmarks: a training in its own process, with sharing on or off.
 
-It prints `ready`, waits for a line that says how many iterations (0: until it is ended), trains,
-and prints when it began and ended on the clock that all processes of the machine have in common.
+It prints `ready`, and waits for a line with the number of iterations (0: until it is ended). Then
+it trains, and prints when it began and ended, by the clock that all processes of the machine share.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ LOAD_SECONDS = 0.01
 
 class Trainer:
     """Such a process, seen from the benchmark that started it. Without `settings` it does not
-    share. Its idle OpenMP threads sleep, or, with `spins`, wait actively for a moment as they do
-    by default. Another `program` than this one says what it trains by itself."""
+    share. Its idle OpenMP threads sleep, or, with `spins`, spin for a moment as they do by default.
+    Another `program` chooses its training by itself."""
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ It starts a Jupyter server of its own and runs the notebooks beside this file ov
 browser would: each without sharing, each alone with sharing on, then all three together. It prints
 which notebooks run and wait, checks that sharing changed no loss and no weight, and writes
 build/demo.json. The notebooks use a GPU where PyTorch finds one; `make demo DEVICE=cuda` gives them
-the fake GPU where there is none, whose times say nothing, and are left out.
+the fake GPU if there is none; its times say nothing, and are left out.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FAKE_GPU = (
 
 
 class DemoError(Exception):
-    """One sentence: what is not as promised."""
+    """A broken promise, as one sentence."""
 
 
 def cells(name: str, sharing: bool) -> list[str]:
@@ -86,7 +86,7 @@ class Run:
         return int(self.shown.get("iterations", 0))
 
     def heard(self, text: str) -> None:
-        """Keep the last line that tells of an epoch."""
+        """Keep the last line about an epoch."""
         self.said = next((li for li in text.splitlines()[::-1] if li[:5] == "epoch"), self.said)
 
     @property
@@ -159,7 +159,8 @@ class Phase:
         )
 
     def _lane_bytes(self) -> int:
-        """Return what a lane has of the device: of main memory the pages in use, of a GPU all."""
+        """Return the device memory of the lane: the pages in use of main memory, or all of it on a
+        GPU."""
         if self.device.get("name", "host") == "host":
             return self._server.lane_bytes()
         return sum(lane["bytes"] for lane in self.device["lanes"])
@@ -354,7 +355,7 @@ def ending(result: JSON) -> str:
 
 
 def memory_line(memory: JSON) -> str:
-    """Return what sharing saved, in words."""
+    """Return a sentence about the memory that sharing saved."""
     alone, together, persistent, lanes = (
         memory[part] / MIB
         for part in ("sum_of_peaks_alone", "together", "persistent", "resident_in_lanes")
@@ -434,7 +435,7 @@ def main() -> int:
 
 
 def without_times(result: JSON) -> JSON:
-    """Leave times of the fake GPU out; those of other devices stay."""
+    """Remove the times, if the device is the fake GPU."""
     if not IS_FAKE_GPU:
         return result
     rows = [{k: v for k, v in row.items() if not OF_TIME.search(k)} for row in result["notebooks"]]
@@ -443,7 +444,7 @@ def without_times(result: JSON) -> JSON:
 
 
 def without_fonts(svg: str) -> str:
-    """Write a picture that loads nothing from elsewhere."""
+    """Return the picture without fonts, so that it loads nothing from elsewhere."""
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""Ports of loopback for servers that are told theirs before they start."""
+"""Free ports of loopback, for servers whose port must be known before they start."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ JSON: TypeAlias = dict[str, Any]
 
 
 class ServerError(Exception):
-    """One sentence: what a server or a notebook on it did not do."""
+    """A failure of a server or of a notebook on it, as one sentence."""
 
 
 class Server:
@@ -63,8 +63,8 @@ class Server:
     def environment(self) -> dict[str, str]:
         """The user's environment, without settings, configuration or broker of theirs.
 
-        PyTorch's idle threads sleep where they would spin, as sharing arranges by itself: here for
-        the runs without sharing too, so that all are alike.
+        PyTorch's idle threads sleep instead of spinning. Sharing arranges this by itself; it is set
+        here so that runs without sharing are alike.
         """
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON"))}
         paths = {

@@ -17,7 +17,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-if find_spec("._core", __name__) is None:  # in a checkout, which comes before what is installed
+if find_spec("._core", __name__) is None:  # in a checkout, which shadows an installed package
     raise ImportError(
         f"{__path__[0]} lacks the compiled module: start Python or the notebook in another"
         " directory, where the installed package is found, or run `make build` in this checkout"
@@ -55,7 +55,7 @@ __all__ = [
     "turn",
 ]
 
-# Imported when they are used: they need torch, or a kernel that shares a device never needs them.
+# Imported at first use: they need torch, or a kernel that shares a device never needs them.
 LATER = {
     "lightning_callback": ".client.torch.checkpoints.lightning",
     "resumable": ".client.torch.checkpoints.resumable",

@@ -1,4 +1,4 @@
-"""SQLite databases of this user alone, whose schemas grow with the versions."""
+"""SQLite databases of this user alone, with schemas that newer versions migrate."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-BUSY_SECONDS = 0.5  # for which a write waits for another program, before it is tried again later
+BUSY_SECONDS = 0.5  # how long a write waits for another program before it is tried again later
 
 
 def opened(path: Path | None, migrations: Sequence[str], *pragmas: str) -> sqlite3.Connection:
     """Return the database in the file at `path`, or in memory. Raises OSError or sqlite3.Error.
 
-    Entry n of `migrations` migrates schema n to n + 1; PRAGMA user_version is the number of those
+    Entry n of `migrations` migrates schema n to n + 1; PRAGMA user_version counts those that are
     done.
     """
     if path is not None:
@@ -44,8 +44,8 @@ def _migrate(database: sqlite3.Connection, migrations: Sequence[str]) -> None:
 
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """Write all that the block writes, or nothing: a `with` block of the connection itself would
-    not begin a transaction."""
+    """Commit everything that the block writes, or nothing. A `with` block of the connection itself
+    would not begin a transaction."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-# msgspec raises these for bytes from outside, which may also be no UTF-8, or deeply nested lists.
+# msgspec raises these for bytes from outside: no JSON, no UTF-8, or too deeply nested.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def cause(error: BaseException) -> str:
-    """Return what the system says of an error, without its number and without paths that people
+    """Return the system's text of an error, without its number and without paths that people
     typed."""
     return getattr(error, "strerror", None) or str(error)
 
@@ -71,7 +71,7 @@ class UnknownJob(GpuShareError):
 
 
 class JobFailed(GpuShareError):
-    """The job has ended, and not as it should; the text says why."""
+    """The job ended without success; the text says why."""
 
     code = "job_failed"
 
@@ -95,7 +95,7 @@ class NoRoom(GpuShareError):
 
 
 class EngineUnavailable(GpuShareError):
-    """The engine of a cluster could not be asked; what was known of it stays, and is older."""
+    """The engine of a cluster did not answer; its last known state is kept, and is older."""
 
     code = "engine"
 

@@ -1,8 +1,9 @@
-"""Why a session is as it is: codes of the core, and the one table of their English sentences.
+"""The reasons for a session's state: codes of the core, and the one table of their English
+sentences.
 
-The core and the broker give reasons as values. A sentence is made where it is shown, with the names
-that its reader may see. `labextension/src/state/reason_texts.ts`, written from this table, is
-translated.
+The core and the broker pass reasons as values. The code that shows a reason makes its sentence,
+with the names that the reader may see. `labextension/src/state/reason_texts.ts` is generated from
+this table and translated.
 """
 
 from __future__ import annotations
@@ -133,13 +134,14 @@ class IsReason(Protocol):
 
 
 class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One part of why a session is as it is; fields that its code does not need keep their default.
+    """One part of the reason for a session's state; fields that its code does not need keep their
+    default.
 
     `other` is the id of another session. The session needs `bytes` bytes, and `free` bytes are
-    free; or it is squeezed to `bytes` of the `whole` bytes that an iteration would take. `text`
-    is a cause that a session gave, which only viewers with the permission get. A `rule` of the
-    rulebook is about the user or the group `who`, which has had `seconds` of the device, and it
-    holds `until` a Unix time. `who` is also the contact that people may ask.
+    free; or it is squeezed to `bytes` of the `whole` bytes that an iteration would take. `text` is
+    a cause that a session gave; only viewers with the permission get it. A `rule` of the rulebook
+    concerns the user or group `who`, which has had `seconds` of the device, and holds `until` a
+    Unix time. `who` is also the contact that people may ask.
     """
 
     code: str

@@ -1,8 +1,8 @@
-"""One table of every setting: its type and default are the field, its sentence is a text beside
-the type.
+"""One table of all settings: a field has the type and the default, and a text beside the type has
+the sentence.
 
-A setting is read once, from ``JUPYTER_GPUSHARE_<NAME>`` in the environment; a Jupyter server sets
-the same names as traits and passes them on to the broker it starts.
+A setting is read once, from ``JUPYTER_GPUSHARE_<NAME>`` in the environment. A Jupyter server sets
+the same names as traits and passes them on to the broker that it starts.
 """
 
 from __future__ import annotations
@@ -320,8 +320,8 @@ def as_environment(settings: Settings) -> dict[str, str]:
 
 
 def socket_path(settings: Settings) -> Path:
-    """Return where the broker listens: the setting, else in a directory that only this user can
-    enter."""
+    """Return the path at which the broker listens: the setting, else one in a directory that only
+    this user can enter."""
     if settings.socket:
         return Path(settings.socket)
     import platformdirs  # knows XDG_RUNTIME_DIR and its fallbacks better than we would
@@ -332,15 +332,15 @@ def socket_path(settings: Settings) -> Path:
 
 
 def cluster_socket_path(settings: Settings) -> Path:
-    """Return where the service of the user's cluster listens: the setting, else beside the
-    broker."""
+    """Return the path at which the service of the user's cluster listens: the setting, else one
+    beside the broker."""
     if settings.cluster_socket:
         return Path(settings.cluster_socket)
     return socket_path(settings).with_name("cluster.sock")
 
 
 def cluster_directory(settings: Settings) -> Path:
-    """Return where jobs and their journal are kept: the setting, else in the user's state
+    """Return the directory of jobs and their journal: the setting, else one in the user's state
     directory."""
     if settings.cluster_directory:
         return Path(settings.cluster_directory)
@@ -350,7 +350,7 @@ def cluster_directory(settings: Settings) -> Path:
 
 
 def accounts_path(settings: Settings) -> Path:
-    """Return where the accounts are kept: the setting, else in the state directory of the broker's
+    """Return the path of the accounts: the setting, else one in the state directory of the broker's
     user."""
     if settings.accounts:
         return Path(settings.accounts)

@@ -1,7 +1,7 @@
 """Tables as plain data, drawn for terminals and notebooks.
 
-Cells may hold names that other users chose. So no text reaches a terminal or a page as it came:
-control characters are replaced, and HTML is escaped. rich is imported only when a table is drawn.
+Cells may hold names that other users chose. So control characters are replaced and HTML is escaped
+before text reaches a terminal or a page. rich is imported only when a table is drawn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Hue(NamedTuple):
-    """A colour, as a terminal and as a page know it."""
+    """A colour, by its name in a terminal and its value on a page."""
 
     terminal: str
     page: str
@@ -61,12 +61,13 @@ _CELL = "padding:.15em .5em .15em 0;white-space:normal;border:0;vertical-align:t
 
 
 class Column(NamedTuple):
-    """How one column is titled, filled from a row's subject, aligned and made narrower.
+    """The title of a column, its cell for a row's subject, its alignment, and how it becomes
+    narrower.
 
-    `cut`: longest text in characters; such a column shrinks in a narrow terminal. If that is not
-    enough, the cells of the columns with the highest `spare` follow below the table. `least`: its
-    width before its longest text is known; such a column is there even if it is empty. `below`: on
-    a page it has a line of its own below the others of its row.
+    `cut` is the longest text in characters; such a column shrinks in a narrow terminal. If that is
+    not enough, the cells of the columns with the highest `spare` follow below the table. `least` is
+    the width before the longest text is known; such a column is there even if it is empty. On a
+    page, a column `below` has a line of its own below the others of its row.
     """
 
     title: str
@@ -80,7 +81,7 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A bar; Rich draws it as wide as the terminal is."""
+    """Columns and rows under a title; Rich draws them as wide as the terminal is."""
 
     title: str
     columns: list[Column]
@@ -130,12 +131,12 @@ def _left_out(table: Table, fitted: Table) -> Iterator[Text]:
 
 
 def _named(column: Column, cell: str) -> str:
-    """A cell that has a line of its own on a page needs no title here either."""
+    """Return the cell with its title, unless it has a line of its own on a page."""
     return cell if column.below else f"{column.title.lower()} {cell}"
 
 
 def _natural(table: Table, of_title: Callable[[str], int] = len) -> list[int]:
-    """Return the width of each column if there were enough room, with its gap."""
+    """Return the width that each column would have with enough room, with its gap."""
     cells = zip(*table.rows, strict=True)
     widest = [max(map(len, column)) for column in cells] or [0] * len(table.columns)
     return [
@@ -145,8 +146,8 @@ def _natural(table: Table, of_title: Callable[[str], int] = len) -> list[int]:
 
 
 def _least(table: Table) -> list[int]:
-    """Return the width of each column after the flexible ones have shrunk, and titles have become
-    several lines."""
+    """Return the width of each column after flexible columns have shrunk and titles have
+    wrapped."""
     return [
         min(width, GAP + NARROW) if column.cut or column.wraps else width
         for column, width in zip(table.columns, _natural(table, _longest_word), strict=True)
@@ -241,8 +242,8 @@ def _row_html(table: Table, row: list[str], beside: list[int]) -> str:
 
 
 def _cell_html(column: Column, cell: str) -> str:
-    """A long word, such as a name, may be broken, so that the table is never wider than its
-    page."""
+    """Return a cell in which long words, such as names, may break, so that the table is never wider
+    than its page."""
     breaks = "overflow-wrap:anywhere;min-width:7ch;" if column.cut or column.wraps else ""
     text = html.escape(cell)
     return f"<td style='{_CELL}{_align(column)}{breaks}'>{_dot_html(cell)}{text}</td>"

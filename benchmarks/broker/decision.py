@@ -5,8 +5,8 @@ again. The calls go through the Python binding, as the broker calls it, in virtu
 figure is how long a look takes, with the expected waits, at 10 sessions in the queue, and at 50
 beside as many idle ones.
 
-An event in a cluster is a gang that ends while another one comes: the queue of 64 nodes with 8 GPUs
-each, and of 1,000, decides with 1,000 and 10,000 waiting gangs.
+An event in a cluster is a gang that ends while another one comes. The queue decides for 64 nodes
+and for 1,000 nodes with 8 GPUs each, with 1,000 and 10,000 waiting gangs.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def gang(number: int) -> _core.Gang:
 
 
 def cluster_decisions(nodes: int, count: int) -> list[float]:
-    """Return seconds of each decision. Gangs that run compute for a minute between two of them, so
-    queues change and gangs are asked to yield, which they do."""
+    """Return seconds of each decision. Running gangs compute for a minute between two decisions, so
+    queues change, and gangs are asked to yield, which they do."""
     rules = _core.GangRules(told=True, tick=0, thresholds=[3600.0], knob=8.0, least=30.0)
     queue = _core.ClusterQueue([GPUS] * nodes, "las", rules)
     for number in range(count):

@@ -2,11 +2,11 @@
 through the real service.
 
 Notebooks come and go as in a class: cells of many iterations with pauses between them. In `known`
-they declare their iterations, in `unknown` they do not, and their memory is not measured before
-the first one; in `debts` some have iterations of many seconds, after which the others are served
-first; in `surprises` an iteration that is usually short is sometimes long. They belong to one user,
-two users, or three users of two groups with weights. The expected wait of each one that has waited
-for half a second is read twice a second, as for a waiting cell.
+they declare their iterations, in `unknown` they do not, and their memory is not measured before the
+first one; in `debts` some have iterations of many seconds, after which the others are served first;
+in `surprises` an iteration that is usually short is sometimes long. The notebooks belong to one
+user, two users, or three users of two groups with weights. The expected wait of each notebook that
+has waited for half a second is read twice a second, as for a waiting cell.
 
 An error is |expected - real| / real at each such moment. A shown wait is *too long* if it is a
 second or more, more than OVER times the real one, and not a bound; a bound is *broken* if the real
@@ -69,7 +69,7 @@ KINDS = ("known", "unknown", "debts", "surprises")
 
 
 class Users(NamedTuple):
-    """Whose notebooks these are, one after the other, and what the admin's file says of them."""
+    """The owners of the notebooks, in turn, and their weights in the admin's rulebook."""
 
     title: str
     names: tuple[str, ...]
@@ -130,7 +130,7 @@ class Heard(Peer):
 
 
 class Estimate(NamedTuple):
-    """How much longer a wait was to take, as told at that time."""
+    """The rest of a wait, as the broker estimated it at that time."""
 
     time: float
     seconds: float | None
@@ -138,7 +138,7 @@ class Estimate(NamedTuple):
 
 
 class Told(NamedTuple):
-    """The seconds that a wait was to take from a moment on, and those that it took."""
+    """The estimated and the real rest of a wait, from one moment on."""
 
     seconds: float
     is_bound: bool
@@ -160,13 +160,14 @@ class Wait:
 
 @dataclass
 class Cell:
-    """One cell, with its finish times: when each was told, and in how many seconds it was to be."""
+    """One cell, with its finish times: when each was estimated, and in how many seconds it was
+    expected."""
 
     ended: float | None = None
     said: list[tuple[float, float | None]] = field(default_factory=list)
 
     def moments(self) -> Iterator[tuple[float | None, float]]:
-        """Yield what was told and the real seconds, of moments long before the end."""
+        """Yield the estimated and the real seconds, for moments long before the end."""
         for time, expected in self.said:
             if self.ended is not None and self.ended - time >= LONG_SECONDS:
                 yield expected, self.ended - time
@@ -311,8 +312,8 @@ class Scene:
 
 
 def figures_of(name: str, scenes: list[Scene], most: float = MOST_OF_ALL) -> Iterator[Figure]:
-    """Moments of waits that were long enough to be told, and ended. `most`: the part of them that
-    may be wrong."""
+    """Yield figures of the waits that were long enough to have estimates, and ended. `most` is the
+    part of the moments that may be wrong."""
     notebooks = [notebook for scene in scenes for notebook in scene.notebooks]
     waits = [wait for notebook in notebooks for wait in notebook.waits]
     told = [wait for wait in waits if wait.said and wait.granted is not None]
@@ -327,7 +328,7 @@ def figures_of(name: str, scenes: list[Scene], most: float = MOST_OF_ALL) -> Ite
 
 
 def figures_of_estimates(name: str, told: list[Told], most: float) -> Iterator[Figure]:
-    """A bound says less than an estimate, so it counts for no error."""
+    """A bound says less than an estimate, so it does not count in the median error."""
     shown = [one for one in told if one.seconds >= SHOWN_SECONDS]
     if estimates := [one for one in shown if not one.is_bound]:
         error = statistics.median(abs(one.seconds - one.real) / one.real for one in estimates)
@@ -343,7 +344,7 @@ def figures_of_estimates(name: str, told: list[Told], most: float) -> Iterator[F
 
 
 def figures_of_cells(name: str, cells: list[Cell]) -> Iterator[Figure]:
-    """Finish times, of cells that have declared their iterations."""
+    """Yield figures of the finish times of cells that have declared their iterations."""
     told = [moment for cell in cells for moment in cell.moments()]
     if errors := [abs(said - real) / real for said, real in told if said is not None]:
         yield Figure(f"{name}: part of moments with a finish time", len(errors) / len(told))

@@ -2,8 +2,8 @@
 
 Each page is a watching connection of its own, as if it had a Jupyter server of its own: the most
 expensive case, since pages of one server share one. The sessions behave as those of the benchmark
-`broker`. The browser draws, lays out, and draws again what the broker really said, with the
-shipped bundle.
+`broker`. The browser draws, lays out, and redraws the broker's real messages, with the shipped
+bundle.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Pages:
             client.close()
 
     def _read(self) -> None:
-        """Read bytes only: what a page makes of them is measured in a browser."""
+        """Read bytes only: the browser measures the page's own work."""
         poll = select.poll()
         for client in self._clients:
             poll.register(client.fileno(), select.POLLIN)

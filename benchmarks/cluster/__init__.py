@@ -1,1 +1,1 @@
-"""Jobs on several nodes, beside the own order of Slurm and Ray."""
+"""Jobs on several nodes, compared with the scheduling of Slurm and Ray themselves."""

@@ -23,7 +23,7 @@ from slurm import Slurm, missing  # noqa: E402
 NODES = {"n0": 4, "n1": 4, "n2": 4}
 ITERATION_SECONDS = 0.1
 LOOK_SECONDS = 0.2
-# Slurm's own: no generations, and nothing is saved.
+# Under Slurm's own order there are no generations, and jobs save nothing.
 SCRIPT = """#!/bin/bash
 srun --ntasks-per-node=1 {python} -c 'import time; [time.sleep({each}) for _ in range({count})]'
 date +%s.%N > {end}.part && mv {end}.part {end}
@@ -72,12 +72,12 @@ class On(Protocol):
 
     @staticmethod
     def missing() -> str:
-        """Return why there can be none here, or nothing."""
+        """Return why the engine cannot run here, or an empty string."""
 
     def engine(self, cluster: str) -> Engine: ...
 
     def in_its_order(self, folder: Path) -> Mapping[str, float]:
-        """Return the seconds of each job."""
+        """Run the jobs in the engine's own order, and return the seconds of each."""
 
     def end(self) -> None: ...
 

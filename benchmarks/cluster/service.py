@@ -2,11 +2,12 @@
 
 The service, its journal, its queue, and the directories of the jobs are the real ones. The engine
 answers from a table: a real one has its own work to do, and 500 jobs need more machines than one.
-Between two looks each job tells what it has computed, and its launchers beat, which is not counted.
+Between two looks each job reports its progress and its launchers write heartbeats; this time is not
+counted.
 
 `core_percent` is the share of a core that the service uses if it looks each second, the default
-except for Slurm, where it looks each 5 s. `step_ms` is the time of a step, whose decision keeps
-questions waiting, and `question_ms` the time of an answer to `jupyter gpushare jobs`.
+except for Slurm, where it looks each 5 s. `step_ms` is the time of a step; questions wait while it
+decides. `question_ms` is the time of an answer to `jupyter gpushare jobs`.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def active(service: ClusterService) -> list[JobRecord]:
 
 
 def begin(job: JobRecord) -> None:
-    """What launchers and ranks write first."""
+    """Write the first files of launchers and ranks."""
     here = generation.path_of(Path(job.directory), job.generation)
     for name in (generation.MASTER, *(f"{kind}.{node}" for kind in KINDS for node in job.place)):
         (here / name).touch()
@@ -106,7 +107,7 @@ KINDS = ("beat", "log")
 
 
 def tell(service: ClusterService, iteration: int) -> None:
-    """All jobs go on for a second."""
+    """Write one more second of progress for all jobs."""
     for job in active(service):
         here = generation.path_of(Path(job.directory), job.generation)
         for node in job.place:

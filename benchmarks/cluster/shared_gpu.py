@@ -114,7 +114,7 @@ def slurm(folder: Path) -> Iterator[None]:
 
 
 def measured(home: Path) -> tuple[Overlap, Overlap]:
-    """Return how both overlap without a broker, and with one."""
+    """Return the overlap without a broker, and with one."""
     with slurm(home / "slurm"), broker() as (settings, _):
         os.environ.update(as_environment(settings))
         found = []

@@ -1,10 +1,10 @@
 """Six jobs on three nodes with four GPUs each, against the own order of Slurm, and of Ray.
 
-Slurm starts them as they come, and one that waits keeps those behind it waiting. Ray starts one
-that waits whenever it finds room for it. Here the one that has computed least goes first, and the
-longest gives way at an iteration boundary. Both have the same jobs, which arrive at the same times,
-in alternating runs on the same engine. A job counts iterations, saves what it has counted, and
-computes nothing, so this is about the order alone.
+Slurm starts jobs in the order of their arrival, and a waiting job blocks those behind it. Ray
+starts a waiting job whenever it finds room. Our service starts the job that has computed least, and
+the longest job yields at an iteration boundary. Both ways have the same jobs with the same
+arrivals, in alternating runs on the same engine. A job counts iterations, saves what it has
+counted, and computes nothing, so this is about the order alone.
 
 The time of a job is that from its submission to its end. `missing` and `twice` are iterations that
 no generation of a job has computed, or more than one. `virtual_time_off` compares the same jobs in
@@ -130,8 +130,8 @@ def virtual(starts: float) -> dict[str, float]:
 
 
 def off(expected: Mapping[str, float], ours: Ours) -> float:
-    """How far virtual time is off for the job where it is worst: 1 is 10 % of the real time, or
-    2 s where that is more."""
+    """Return the largest error of virtual time over all jobs, where 1 is 10 % of the real time, or
+    2 s if that is more."""
     return max(
         abs(expected[name] - real) / max(0.1 * real, 2.0) for name, real in ours.seconds.items()
     )

@@ -111,7 +111,8 @@ def _ends(started: dict[str, subprocess.Popen[str]], began: float) -> Iterator[t
 
 
 def simulated(policy: str, iteration: float) -> dict[str, float]:
-    """The same in virtual time: as there, no session's memory is known before its first report."""
+    """Return the same in virtual time. As with real processes, no session's memory is known before
+    its first report."""
     jobs = [
         Job(
             notebook.name,

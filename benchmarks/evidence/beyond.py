@@ -64,8 +64,8 @@ def notebooks(seed: int, stays: float) -> list[Job]:
 
 
 class Paged(NamedTuple):
-    """Return mean completion in minutes: without paging, with that of idle ones, and of those that
-    wait as well; and GB paged out and in then."""
+    """Mean completion in minutes without paging, with paging of idle sessions, and of waiting
+    sessions as well; and the GB that the last one paged out and in."""
 
     without: float
     idle: float
@@ -161,7 +161,7 @@ def paging(pool: Executor) -> Section:
 
 
 def _reached(gains: dict[str, list[float]]) -> str:
-    """Return in how many of its rows the median is as expected, and in how many seeds."""
+    """Return a sentence: in how many rows the median reaches the target, and in how many runs."""
     rows = [values for name, values in gains.items() if "srtf" in name]
     medians = sum(statistics.median(values) >= TARGET for values in rows)
     seeds = sum(gain >= TARGET for values in rows for gain in values)
@@ -187,8 +187,8 @@ AGING_TIMES = (60.0, 1800.0, 3600.0, 5400.0, 7200.0, salus.FOREVER)
 
 
 class Overtaken(NamedTuple):
-    """Return minutes of mean completion; mean wait of large jobs over that of the others; longest
-    wait of a large job in minutes."""
+    """Mean completion in minutes; mean wait of large jobs over that of the others; longest wait of
+    a large job in minutes."""
 
     completion: float
     ratio: float
@@ -280,8 +280,8 @@ PAGED = "1 minutes, those that wait page out"
 
 
 def _verdict(found: dict[float, list[dict[str, Overtaken]]]) -> str:
-    """Return, of those that stay in, the aging that achieves both in most seeds; and the default
-    of those that page out."""
+    """Return sentences: which aging achieves both in most seeds without paging, and how the default
+    does with paging."""
 
     def kept(name: str, rows: list[dict[str, Overtaken]]) -> int:
         return sum(_keeps(row, name) for row in rows)

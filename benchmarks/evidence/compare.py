@@ -1,8 +1,8 @@
 """Other ways to share a device beside this project, in one run: real processes that train on this
 machine.
 
-``python benchmarks evidence --only compare`` writes this section alone. The run ends with 1 where
-one of its promises is missed.
+``python benchmarks evidence --only compare`` writes this section alone. The exit status is 1 if one
+of its promises is missed.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ from jupyter_gpushare.simulator import plots
 from jupyter_gpushare.simulator.simulate import percentile
 
 MIB = 1 << 20
-# Promises: the most of our total over that of stock PyTorch at once, by the number of trainings;
-# and of the median short cell beside the largest number of them, in iterations.
+# Promises: the largest ratio of our total to that of stock PyTorch at once, by the number of
+# trainings; and the longest median short cell beside the largest number of trainings, in
+# iterations.
 MOST_OVER_STOCK = {2: 1.02, 4: 1.02, 8: 1.15}
 MOST_OF_SHORT = 16.0
 
@@ -74,8 +75,8 @@ class Contest(NamedTuple):
 
 def held() -> Contest:
     """Run in a process of its own, which imports PyTorch, and forks."""
-    # Idle threads sleep; by default they spin and take the cores of others, which would be hardest
-    # on processes that compute at the same time.
+    # Idle threads sleep. By default they spin and take cores from others, which would slow
+    # processes that compute at the same time most.
     surroundings = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
     done = subprocess.run(
         command("evidence.contest.contest"),
@@ -130,7 +131,7 @@ def latencies(runs: Iterable[Run]) -> list[float]:
 
 
 def over(contest: Contest, way: Way, other: Way, count: int) -> list[float]:
-    """Return the total of a way over that of another one, in each round, where all fit."""
+    """Return the total of a way over that of another one, for each round in which all fit."""
     pairs = zip(*(contest.of(each.name, count, True) for each in (way, other)), strict=False)
     return [
         total(one) / total(another) for one, another in pairs if trained(one) and trained(another)
@@ -138,7 +139,8 @@ def over(contest: Contest, way: Way, other: Way, count: int) -> list[float]:
 
 
 def promises(contest: Contest) -> list[Figure]:
-    """Return what is promised of us where all fit. One that was not measured is missed."""
+    """Return our promised figures, for notebooks that all fit. A figure that was not measured
+    counts as missed."""
     most = COUNTS[-1]
     figures = [
         Figure(
@@ -289,8 +291,8 @@ def section(pool: Executor) -> Section:
 
 
 def in_readme(contest: Contest) -> list[tuple[str, str, str]]:
-    """Figures for the largest number of notebooks: memory, where they fit, and those that failed,
-    where not."""
+    """Return figures for the largest number of notebooks: memory, if they fit; else how many
+    failed."""
     most = COUNTS[-1]
     others = [way for way in WAYS if way is not OURS]
 

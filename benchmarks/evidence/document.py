@@ -89,13 +89,13 @@ def spread(values: Sequence[float], digits: int = 1) -> str:
 
 
 def headlines(rows: Iterable[tuple[str, str, str]]) -> str:
-    """A table that the README quotes: a row of it with the same first cell becomes that of this
-    table."""
+    """Return a table that the README quotes: its rows replace the README's rows with the same first
+    cell."""
     return table(("in the README", "here", "beside it"), rows, others="---")
 
 
 class Page:
-    """Return docs/results/evidence.md, as a list of its parts by their titles."""
+    """docs/results/evidence.md, as parts by their titles."""
 
     def __init__(self, parts: dict[str, str] | None = None) -> None:
         self._parts = parts or {}
@@ -154,7 +154,7 @@ def markdown(section: Section) -> str:
 
 
 def _wrapped(text: str) -> str:
-    """Wrap sentences at the width of the other documents; tables and pictures stay as they are."""
+    """Wrap sentences; leave tables and pictures unchanged."""
     return text if text[0] in "|!" else "\n".join(textwrap.wrap(text, 100, break_on_hyphens=False))
 
 

@@ -1,4 +1,4 @@
-"""What Salus published (MLSys 2020), from this project's scheduler in virtual time."""
+"""The figures that Salus published (MLSys 2020), from this project's scheduler in virtual time."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def gain_of(
 
 
 def found_gain(name: str, load: float) -> float:
-    """Return the same where `pack` has to find out how many lanes help."""
+    """Return the same, if `pack` has to find out how many lanes help."""
     return gain_of(name, load, min(28, lanes_of(name)), lanes=0)
 
 
@@ -369,7 +369,7 @@ COMERS, APART, WINDOW = 6, 120.0, 20.0
 
 
 def windows(seed: int) -> list[tuple[float, list[float]]]:
-    """Yield the end of each window, and the parts of it that the sessions had that were there
+    """Return the end of each window, and the part of it that each session had that was open
     throughout."""
     draw = random.Random(seed)
     comers = [

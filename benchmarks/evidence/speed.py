@@ -1,4 +1,4 @@
-"""How fast the simulator is, and whether the broker does what it says."""
+"""How fast the simulator is, and whether the broker behaves as it predicts."""
 
 from __future__ import annotations
 

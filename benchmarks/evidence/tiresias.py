@@ -1,4 +1,4 @@
-"""What Tiresias published (NSDI 2019), from this project's gangs in virtual time.
+"""The figures that Tiresias published (NSDI 2019), from this project's gangs in virtual time.
 
 ``python benchmarks evidence.tiresias`` prints this section alone.
 """

@@ -1,8 +1,8 @@
-// What NVIDIA's driver does on this machine: each fact that lanes on a GPU rest on, with yes or no,
-// and what each call costs. Prints a line of JSON for each; benchmarks/gpu/run.py collects them.
+// Checks NVIDIA's driver on this machine: each fact that lanes on a GPU rely on, with yes or no,
+// and the cost of each call. Prints a line of JSON for each; benchmarks/gpu/run.py collects them.
 //
-//   driver facts    each in a process of its own, so that one that ends badly ends alone
-//   driver costs    microseconds of each call, by the size of a chunk
+//   driver facts each in a process of its own, so that a crash ends only one driver costs
+//   microseconds of each call, by the size of a chunk
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -36,7 +36,7 @@ constexpr unsigned kSecondsOfOneFact = 20;
 constexpr size_t kMostDescriptors = 250;  // of one datagram; the system takes 253
 constexpr size_t kSample = 64 * 1024;     // bytes that are inspected, at both ends of a chunk
 
-// The fact cannot be checked: something that has nothing to do with it does not work.
+// The fact cannot be checked: something unrelated does not work.
 struct Unknown : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -137,7 +137,7 @@ class Gpu {
 
 // --- processes
 
-// Runs `work` in a forked child, which must not have used CUDA before; -1 where it ended badly.
+// Runs `work` in a forked child, which must not have used CUDA before; -1 if it ended badly.
 class Child {
  public:
   explicit Child(const std::function<void(int)>& work) {
@@ -224,7 +224,7 @@ std::vector<int> receive_descriptors(int link) {
   return descriptors;
 }
 
-// --- facts: each returns an empty text where it holds, and else what happened instead
+// --- facts: each returns an empty text if it holds, else a text that says what happened instead
 
 std::string refused(CudaResult result) { return result == kCudaSuccess ? "the driver did it" : ""; }
 
@@ -524,7 +524,7 @@ void check_all() {
 
 // --- costs
 
-// Calls for chunks of one size; the line is printed also where one of them failed.
+// Calls for chunks of one size. The line is printed even if one of them fails.
 class Times {
  public:
   explicit Times(size_t bytes) : bytes_(bytes) {}
@@ -532,7 +532,7 @@ class Times {
   Times& operator=(const Times&) = delete;
   ~Times() { print(); }
 
-  // Raises Unknown where the call returns anything but success: then the rest makes no sense.
+  // Raises Unknown unless the call succeeds, since the rest would make no sense.
   template <class F>
   void measure(const Gpu& gpu, const char* name, F call, size_t count = 1) {
     const auto start = std::chrono::steady_clock::now();
@@ -561,8 +561,8 @@ class Times {
   std::map<std::string, std::vector<double>> times_;
 };
 
-// Each call for one chunk after the other, and those that take neighbours together for all at
-// once: per chunk as well.
+// Times each call for one chunk after the other. Calls that can take neighbours together are also
+// timed for all at once, per chunk.
 void measure_calls(const Gpu& gpu, size_t bytes, size_t count) {
   Times times(bytes);
   const CudaDriver& driver = gpu.driver;
@@ -609,7 +609,7 @@ double gibibytes_per_second(size_t bytes, const std::function<CudaResult()>& cop
   return rates[rates.size() / 2];
 }
 
-// Copies as the lane copies survivors, and as segments are paged out and in.
+// Times copies as the lane makes them for survivors, and as paging makes them for segments.
 void measure_copies(const Gpu& gpu, size_t bytes) {
   const CudaAddress address = gpu.reserve(2 * bytes);
   gpu.map(address, gpu.create(bytes), bytes);

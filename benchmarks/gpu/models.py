@@ -52,7 +52,7 @@ def device() -> torch.device:
 
 
 def synchronize() -> None:
-    """Return when the device has done this process's work."""
+    """Wait until the device has done this process's work."""
     if not IS_HOST:
         torch.cuda.synchronize()
 

@@ -59,7 +59,7 @@ def pack(folder: Path) -> None:
 
 
 def _build_ahead(folder: Path) -> None:
-    """This is of use where the machine with the GPU has no compiler, or not Python's headers."""
+    """Build in case the machine with the GPU has no compiler, or lacks Python's headers."""
     for name in SHIPPED:
         (folder / name).unlink(missing_ok=True)
     if sysconfig.get_python_version() != PYTHON:
@@ -97,8 +97,7 @@ def _missing() -> Iterator[str]:
 
 
 def module(folder: Path) -> None:
-    """Return the library with its C++ module: as it is installed, or compiled here, or built
-    ahead."""
+    """Provide the library with its C++ module: as installed, compiled here, or built ahead."""
     found = subprocess.run(
         [sys.executable, "-c", IS_INSTALLED], cwd="/", env=_without(SITE), capture_output=True
     )

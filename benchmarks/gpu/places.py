@@ -39,14 +39,13 @@ def figure(
 
 
 def fact(name: str, holds: bool | None, note: str = "") -> None:
-    """Report whether something is so; None where it could not be found out, and the note
-    says why."""
+    """Report whether a fact holds; None if that could not be found out, and the note says why."""
     say(fact=name, holds=holds, note=note)
 
 
 def status_of(measures: Iterable[tuple[str, Callable[[], None]]]) -> int:
-    """Measure all, each by itself; an error of one is reported behind its label. Return the exit
-    status: 1 where there was an error."""
+    """Run each measurement by itself, and report an error of one with its label. Return the exit
+    status: 1 if there was an error."""
     failed = 0
     for label, measure in measures:
         try:

@@ -1,8 +1,8 @@
 """Everything that `benchmarks/gpu.sh` does on a machine with a GPU, part by part.
 
-Each part is a process with a time limit of its own. One that fails or hangs takes nothing of the
-others with it, and the results that it had until then count. The results are written after each
-line that a part prints, so that an end from outside loses nothing either.
+Each part is a process with a time limit of its own. A part that fails or hangs does not affect the
+others, and its results until then count. The results are written after each line that a part
+prints, so that a kill from outside loses nothing either.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Results:
             found.setdefault("notes", []).append(said.get("note", said))
 
     def _keep_earlier(self) -> None:
-        """Return parts that ran here today already, and not this time."""
+        """Keep the results of parts that ran here today already, and not in this run."""
         path = self.paths()[0]
         if path.exists():
             self.parts = {**json.loads(path.read_text())["parts"], **self.parts}
@@ -113,7 +113,8 @@ class Results:
             path.with_suffix(".new").replace(path)
 
     def paths(self) -> list[Path]:
-        """A rehearsal is no result."""
+        """Return the files of the results; those of a rehearsal are not among the published
+        ones."""
         if self.is_rehearsal:
             return [HOME / "rehearsal.json"]
         slug = re.sub(r"[^a-z0-9]+", "-", self.machine.get("gpu", "no gpu").lower()).strip("-")
@@ -223,7 +224,8 @@ def environment(part: Part, is_rehearsal: bool) -> dict[str, str]:
 
 
 def rehearsal(part: Part) -> dict[str, str]:
-    """Return what a rehearsal has: the fake GPU, one for all processes, or the device `host`."""
+    """Return the environment of a rehearsal: one fake GPU for all processes, or the device
+    `host`."""
     ours = {"GPUSHARE_GPU_REHEARSAL": "1"}
     if IS_FAKE_GPU:
         return {**ours, "FAKE_CUDA_HOST": f"rehearsal-{os.getpid()}"}
@@ -236,8 +238,8 @@ def rehearsal(part: Part) -> dict[str, str]:
 
 
 def report(results: Results) -> str:
-    """Print every fact and figure in a line; the last output of a failed part is in the file.
-    Figures of a rehearsal are compared with no promise."""
+    """Return a line for each fact and figure; the file has the last output of a failed part.
+    Figures of a rehearsal are not compared with promises."""
     lines = ["a rehearsal: its figures say nothing"] if results.is_rehearsal else []
     for name, found in results.parts.items():
         lines.append(f"\n{name}: {found['state']} ({found.get('seconds', 0)} s)")
@@ -261,7 +263,7 @@ def figure_line(name: str, said: dict[str, Any], counts: bool) -> str:
 
 
 def is_met(said: dict[str, Any]) -> bool:
-    """Whether a figure is as promised, if anything is promised of it."""
+    """Whether a figure keeps its promise, if it has one."""
     if "target" not in said:
         return True
     if said["at_least"]:
@@ -270,13 +272,13 @@ def is_met(said: dict[str, Any]) -> bool:
 
 
 def misses_a_promise(results: Results) -> bool:
-    """No figure of a rehearsal counts."""
+    """Whether a figure misses its promise; those of a rehearsal do not count."""
     said = [each for found in results.parts.values() for each in found.get("figures", {}).values()]
     return not results.is_rehearsal and not all(map(is_met, said))
 
 
 def first_line(text: str) -> str:
-    """Return the last line that is not empty, as in a traceback."""
+    """Return the last line that is not empty: in a traceback, that is the error."""
     return next((line for line in reversed(text.strip().splitlines()) if line.strip()), "")[:150]
 
 

@@ -34,12 +34,12 @@ MIB = 1 << 20
 KEPT_BYTES = (4 if IS_REHEARSAL else 64) * MIB
 COPY_ROUNDS = 5
 FILE_ROUNDS = 3
-# A process that has not answered by then is ended, and tells where each of its threads was.
+# A process that has not answered by then is ended, with a traceback of each thread.
 ANSWER_SECONDS = 240.0 if IS_REHEARSAL else 60.0
 
 
 class TrainingFailed(Exception):
-    """Return the last output of the process."""
+    """The process failed; the message is its last output."""
 
 
 class Trainer:
@@ -170,7 +170,7 @@ class Training:
         self._kept = torch.ones(KEPT_BYTES // 4, device=self._models.device())
 
     def keep_graph(self) -> None:
-        """Return four saved activations that Python does not reach."""
+        """Keep four saved activations that Python does not reach."""
         import torch
 
         width = KEPT_BYTES // 4 // 4
@@ -255,8 +255,8 @@ def copies(size: int, models: Any) -> dict[str, float]:
 
 
 def file_copies(size: int, directory: str) -> dict[str, float]:
-    """Return seconds to write a file, as far as the system lets a program go on, and to read it
-    then: the median of each way."""
+    """Return seconds until the write of a file returns, and seconds to read it afterwards: the
+    median of each."""
     content = memoryview(bytearray(size))
     found: dict[str, list[float]] = {"file_out": [], "file_in": []}
     for _ in range(FILE_ROUNDS):

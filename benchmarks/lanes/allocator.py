@@ -3,8 +3,8 @@
     python benchmarks lanes.allocator [--smallest BYTES] [TRACE.csv ...]
 
 Two figures for each trace and allocator: the footprint over the peak of live bytes, and nanoseconds
-per allocation or free. allocation_trace.py says what of a trace comes to a lane; replay.cpp says
-what the footprint of each allocator is. Each run of a trace is a process of its own. The allocators
+per allocation or free. allocation_trace.py says which blocks of a trace come to a lane; replay.cpp
+defines the footprint of each allocator. Each run of a trace is a process of its own. The allocators
 take turns, and the time is the median over their runs; the time of a run is a median over rounds.
 """
 

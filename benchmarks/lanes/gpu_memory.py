@@ -3,13 +3,13 @@ under PyTorch's own caching allocator on a GPU that is main memory:
 ``tests/system/cuda/run benchmarks lanes.gpu_memory``, once `make test-cuda` has built that.
 
 Each is a process that trains a CNN or a transformer, in turn. Kernels compute nothing there, so
-memory alone is measured: what the device has given away, which is what no process could have
-beside them. `ratio` compares its peak with the sum of what is persistent and the largest of what is
-ephemeral, as PyTorch's own statistics tell of one stock iteration. `stock_MiB` is the same without
-sharing, all at once. `demanded_ratio` is what the broker keeps for the notebooks, over that peak.
-Below 0.95 the broker would admit more than there is room for, and above 1 it keeps room that nobody
-has: a demand is the most of a notebook's recent iterations, and not all have their most at one
-time. Calls of the driver are those that allocate, map, or wait for all work.
+memory alone is measured: the bytes that the device has given away. `ratio` compares their peak with
+the sum of the persistent bytes and the largest ephemeral bytes, by PyTorch's own statistics of one
+stock iteration. `stock_MiB` is the same without sharing, all at once. `demanded_ratio` is what the
+broker keeps for the notebooks, over that peak. Below 0.95 the broker would admit more than there is
+room for, and above 1 it keeps room that no notebook uses: a demand is the most of a notebook's
+recent iterations, and not all have their most at one time. Calls of the driver are those that
+allocate, map, or wait for all work.
 
 Nothing here is a figure of a card, so build/bench.json has it as `fake_gpu_memory`.
 """
@@ -159,7 +159,8 @@ def steady_peak(started: list[Training]) -> tuple[int, list[list[int]]]:
 
 
 def needs(model: str) -> Needs:
-    """Return what stays of one stock training, and the most that an iteration has beside it."""
+    """Return the persistent bytes of one stock training, and the most that an iteration has beside
+    them."""
     with trainings([model]) as started:
         train(started, LEARNING)
         ((_, _, persistent, ephemeral),) = train(started, STEADY)

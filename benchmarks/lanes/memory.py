@@ -3,11 +3,11 @@ stock.
 
 Each is a process that trains a CNN or a transformer, in turn, with one thread. The measured value
 is the peak of the sum over all of them, sampled while they train: the PSS of their own memory, and
-what the lane has of the machine, once. `ratio` compares it with the sum of what is persistent and
-the largest of what is ephemeral, as benchmarks/lanes/needs.py measures it: in processes that have
-nothing of ours. So the memory that sharing itself takes counts against it. `start_MiB` is the peak
-while they all learn what they need, outside of the lane. `stock_MiB` is that of the same trainings
-without sharing, all at once; it depends on chance how many are at their peak at a time.
+what the lane has of the machine, once. `ratio` compares it with the sum of the persistent and the
+largest ephemeral memory, which benchmarks/lanes/needs.py measures in processes without our code. So
+the memory that sharing itself takes counts against it. `start_MiB` is the peak while they all learn
+what they need, outside of the lane. `stock_MiB` is the peak of the same trainings without sharing,
+all at once; chance decides how many are at their peak at a time.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def in_lane(models: list[str]) -> tuple[int, int]:
 
 
 def needed_bytes(models: list[str], alone: dict[str, Needs]) -> int:
-    """Return the sum of what is persistent, and the largest of what is ephemeral."""
+    """Return the sum of the persistent bytes and the largest ephemeral bytes."""
     persistent = sum(alone[model].persistent for model in models)
     return persistent + max(alone[model].ephemeral for model in models)
 

@@ -1,8 +1,8 @@
 """The physical memory that a training needs, measured in a process of its own that shares nothing.
 
-`persistent` is what the process has at a boundary once libc has given back what is free: the
+`persistent` is the memory of the process at a boundary, once libc has given free memory back: the
 interpreter, what the libraries made at their first use, and the tensors that live on. `ephemeral`
-is what tensors take on top of it within one iteration, to the byte: no way to share can do with
+is the exact memory that tensors take on top of it within one iteration: no way to share can do with
 less.
 
 Both leave the libraries' code out. It is in the page cache, once for the whole machine, and its

@@ -1,7 +1,7 @@
 // Replays a trace of blocks through an allocator: `replay ALLOCATOR SECONDS`, where standard input
 // has a line "BLOCK BYTES" for each step, and BYTES 0 means that the block ends. Prints the
 // footprint in bytes and the nanoseconds of one step, the median of rounds. No block's content is
-// touched. Each process has one allocator, which so begins with an empty heap.
+// touched. Each process has one allocator, so that it begins with an empty heap.
 #include <malloc.h>
 
 #include <algorithm>

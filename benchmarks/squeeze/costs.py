@@ -1,11 +1,11 @@
 """Squeezed iterations beside stock PyTorch and beside other ways to need less: peaks that are
 counted exactly, times in pairs.
 
-`python benchmarks squeeze.costs [ROUNDS] [NETWORK...]` trains each network in several ways, each
-in a process of its own. A peak is the ephemeral memory of an iteration. A time is the CPU time of
-all threads of the process in an iteration over that of a stock iteration right before or after it,
-in turn; the median of these pairs. `again` is stock PyTorch once more, which tells how exact that
-is. Results go to build/squeeze.json.
+`python benchmarks squeeze.costs [ROUNDS] [NETWORK...]` trains each network in several ways, each in
+a process of its own. A peak is the ephemeral memory of an iteration. A time is the CPU time of all
+threads of the process in an iteration over that of a stock iteration right before or after it, in
+turn; the median of these pairs. `again` is stock PyTorch once more, which shows the accuracy.
+Results go to build/squeeze.json.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ OURS = "nothing moves", "60 %", "floor"
 
 
 class Granted:
-    """Grants every turn at once: what is measured here is one notebook alone."""
+    """Grants every turn at once, since the benchmark measures one notebook alone."""
 
     def __init__(self) -> None:
         self.entering = RLock()
@@ -210,7 +210,7 @@ class Network:
 
 
 def in_a_child(measure: Callable[[], int]) -> int:
-    """Return what a process of its own measures, so that this one stays small."""
+    """Measure in a child process, so that this one stays small, and return the result."""
     ours, theirs = multiprocessing.Pipe()
     child = multiprocessing.get_context("fork").Process(target=lambda: theirs.send(measure()))
     child.start()

@@ -1,9 +1,9 @@
-"""What squeezing costs where iterations fit, so that nothing is squeezed.
+"""The cost of squeezing while iterations fit, so that nothing is squeezed.
 
 `python benchmarks squeeze.idle [PAIRS]` trains small operations, each in two processes by turns:
 with `off`, and under `auto` or with a size that is never reached. A figure is the median of the CPU
-time of an iteration of the other process over that of the `off` one right before or after it.
-`after`: for a while before, iterations did not fit, and it was learned how far they can be
+time of an iteration of the other process over that of the `off` one right before or after it. In
+`after`, iterations did not fit for a while before, so the session has learned how far they can be
 squeezed.
 """
 

@@ -46,7 +46,7 @@ def _policy(context: Any, operation: Any, *args: Any, **kwargs: Any) -> Checkpoi
 
 
 def selectively_checkpointed(network: nn.Module) -> nn.Module:
-    """The same, but products and convolutions are saved."""
+    """As `checkpointed`, but products and convolutions are saved."""
     contexts = functools.partial(create_selective_checkpoint_contexts, _policy)
     return checkpointed(network, context_fn=contexts)
 
@@ -84,8 +84,8 @@ class _Copy:
 
 
 def save_on_cpu(elsewhere: Elsewhere) -> AbstractContextManager[Any]:
-    """What `torch.autograd.graph.save_on_cpu` does on a GPU: each saved tensor is copied, each time
-    that it is saved. On the CPU itself it does nothing."""
+    """Copy each saved tensor each time that it is saved, as `torch.autograd.graph.save_on_cpu` does
+    on a GPU; on the CPU that function copies nothing."""
 
     def pack(tensor: torch.Tensor) -> _Copy:
         return _Copy(elsewhere, tensor.detach())
@@ -120,8 +120,8 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
 
 
 def largest_operation(training: Training) -> int:
-    """Return the bytes of the largest operation of an iteration, without parameters and what
-    belongs to them: no way that leaves operations whole needs less."""
+    """Return the bytes of the largest operation of an iteration, without parameters and their
+    state. No way that leaves operations whole needs less."""
     counter_of("host")  # from now on allocations are counted
     training.iterate()
     lasting = training.lasting()

@@ -32,7 +32,7 @@ def wide(pictures: int) -> Training:
 
 
 def need(make: Callable[[], Training], is_squeezed: bool, directory: str) -> int:
-    """Return the bytes that a training needs, parameters and what belongs to them included."""
+    """Return the bytes that a training needs, with its parameters and their state."""
     way = Way(make, directory, 1 if is_squeezed else "off")
     for _ in range(ITERATIONS):
         latest = way.step()
@@ -41,8 +41,8 @@ def need(make: Callable[[], Training], is_squeezed: bool, directory: str) -> int
 
 
 def times_as_much(make: Callable[[int], Training], size: int, directory: str) -> int:
-    """Return how many times as large a squeezed training may be where stock PyTorch needs all of
-    the device; no more than ENOUGH are tried."""
+    """Return how many times as large a squeezed training may be on a device that one stock training
+    fills; at most ENOUGH times are tried."""
     device = need(functools.partial(make, size), False, directory)
     for times in range(2, ENOUGH + 1):
         if need(functools.partial(make, times * size), True, directory) > device:

@@ -1,5 +1,5 @@
-"""Three real notebooks on a device that holds two of them: squeezed so that all have a place
-at once, and without squeezing, where one waits until another has ended.
+"""Three real notebooks on a device that holds two of them: squeezed, so that all have a place at
+once; and without squeezing, so that one waits until another has ended.
 
 `python benchmarks squeeze.three [ROUNDS]`. All begin at once. `at_once` is how many have trained
 before the first of them has ended, the first iterations not counted, in which demands are measured

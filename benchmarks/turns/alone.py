@@ -2,9 +2,10 @@
 
 Blocks of iterations with sharing on and off alternate in one process, so that a change of the
 machine's pace falls on both; the ratio is the median over the blocks of several trainings, since
-the places of a model in memory change its ratio by some percent. One thread is used, since other
-processes of the machine would otherwise determine the result. `boundary_us` is the session's part
-alone; the increase of an iteration with all hooks and the measuring of memory is `added`.
+the places of a model in memory change its ratio by some percent. The training uses one thread,
+since other processes of the machine would otherwise determine the result. `boundary_us` is the
+session's part alone; `added` is the increase of an iteration with all hooks and the measurement of
+memory.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The speed of trainings that compute at once in one lane, over taking turns in it.
 
-Each of them repeats a recorded iteration, whose computing is slept (`replayed.py`), so the device
-has room for all of them and only memory keeps them apart. A budget of 1.2 is 1.2 times the largest
-of their peaks. `unlimited` has room for the sum of all, and `tick-tock` too, where one forward and
-one backward run at a time; `as tick-tock` is a budget of as much as tick-tock had at most: what was
-alive, and as much beside it as a lane has beside what is alive in an iteration alone.
+Each training repeats a recorded iteration and sleeps instead of computing (`replayed.py`), so the
+device has time for all of them and only memory limits them. A budget of 1.2 is 1.2 times the
+largest peak. `unlimited` has room for the sum of all peaks. So has `tick-tock`, in which one
+forward and one backward run at a time. `as tick-tock` is a budget of the most that tick-tock had
+alive, plus the same overhead that a lane has over the living bytes of an iteration alone.
 
-Each way has a broker of its own and processes of its own, which wait while other ways are measured;
-the ways of a set alternate, and each figure is a median of ratios within a round.
+Each way has its own broker and processes, which wait while other ways are measured. The ways of a
+set alternate, and each figure is a median of ratios within a round.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Pairs of notebooks under `pack`: the concurrency tuner against one lane and against two.
 
-One pair gains by two lanes at once, since each sleeps half of its time as a notebook does that
-waits for its data; in one each keeps all cores busy; and one is the same with OpenMP's threads
-waiting for each other on the cores, as they do where torch was imported before sharing was on.
-Real processes, real trainings on the device `host`. Rounds of the three alternate, and each round
-of `auto` begins without any knowledge, so its probes are in its time.
+The first pair gains by two lanes at once, since each notebook sleeps half of its time, as if it
+waited for its data. In the second pair each notebook keeps all cores busy. The third pair does so
+with OpenMP threads that spin, as they do if torch was imported before sharing was on. Real
+processes, real trainings on the device `host`. Rounds of the three alternate, and each round of
+`auto` begins without any knowledge, so its probes are in its time.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ def seconds(client: Client, started: list[Trainer], lanes: int, iterations: int)
 
 
 def measure(pair: str) -> Iterator[Figure]:
-    """Return median ratios within a round, which has a machine's minutes in common. The better of
-    one lane and two is decided after all rounds: in each round it would be a matter of chance."""
+    """Return median ratios within a round, whose ways run within the same minutes. The better of
+    one lane and two is decided after all rounds: in a single round it would be a matter of
+    chance."""
     model, spins = PAIRS[pair]
     with (
         broker(policy="pack") as (settings, client),

@@ -1,8 +1,8 @@
 """How evenly device time is shared: Jain's index, 1 when all get the same, 1/n when one gets all.
 
-Over notebooks: five equal trainings in real processes, started a second apart; the device time
-that each got while all five were there. Over users: the core in virtual time, where one user has
-three notebooks and two others have one each.
+The index over notebooks is that of the device time of five equal trainings in real processes,
+started a second apart, while all five run. The index over users is that of the core in virtual
+time: one user has three notebooks and two others have one each.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""How long other sessions are delayed by a death: of a kernel that holds the turn, or of the
-broker.
+"""The delay of other sessions by the death of a kernel that holds the turn, or of the broker.
 
 One process trains without end; we ask for the turn beside it. `lane_again_s` is the time from the
 holder's SIGKILL to our grant. `service_again_s` is the time from the broker's SIGKILL until a new
@@ -54,7 +53,8 @@ def ours(settings: Settings) -> Session:
 
 
 def after_a_killed_holder() -> float:
-    """Return seconds from the kill to the grant. A turn is long: only the death frees the lane."""
+    """Return seconds from the kill to the grant. The turn is long, so only the death frees the
+    lane."""
     with broker(quantum_seconds=60.0) as (settings, subscriber):
         process, session = holder(settings, subscriber), ours(settings)
         start = time.monotonic()

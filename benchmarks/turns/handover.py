@@ -1,23 +1,23 @@
 """The context switch between two processes, against two bare processes on one socket pair.
 
 Two real sessions both want the turn all the time, and iterate until they are asked to yield. A
-context switch lasts from the end of the one's last iteration to the start of the other's first:
-the look at the socket that finds that the turn should be given away, and the direct handoff to the
+context switch lasts from the end of the one's last iteration to the start of the other's first: it
+includes the look at the socket that finds the request to yield, and the direct handoff to the
 successor. The floor is a round trip of two messages of the same size without any broker.
 
-`at_1_ms_ratio` is the promise: both sides in the rhythm of a short iteration, so the process that
-has the turn, or the message, computes for HOLD_SECONDS before it passes it along, and the other
-sleeps meanwhile. The figures without a prefix have iterations of no length against a bare
-ping-pong, back to back. Their ratio promises nothing: the floor's two processes hardly sleep, and
-the kernel puts them on one core or on two, which doubles the floor, while a context switch always
-wakes a process that has slept. In the figures `at_cell_end` each turn ends after one iteration,
-before another session asks for it, so that it goes by way of the broker. All are measured in
-alternating blocks within the same two processes.
+`at_1_ms_ratio` is the promise. Both sides have the rhythm of a short iteration: the process with
+the turn, or the message, computes for HOLD_SECONDS before it passes it on, and the other one sleeps
+meanwhile. The figures without a prefix compare iterations of no length with a bare ping-pong, back
+to back. Their ratio has no promise: the floor's two processes hardly sleep, and the kernel puts
+them on one core or on two, which doubles the floor, while a context switch always wakes a process
+that has slept. In the figures `at_cell_end` each turn ends after one iteration, before another
+session asks for it, so that it goes by way of the broker. All are measured in alternating blocks
+within the same two processes.
 
-Meanwhile the cores are kept from sleeping, as for cyclictest: the floor's core never sleeps, while
-those of a context switch would, and the time to wake one, in a virtual machine a tenth of a
-millisecond and more, would be most of the result. The figures `with_sleep` are those of `ratio`
-where the cores may sleep.
+The cores are kept from sleeping, as for cyclictest. Otherwise the cores of a context switch would
+sleep, while the floor's core never does; and the time to wake a core, a tenth of a millisecond or
+more in a virtual machine, would be most of the result. The figures `with_sleep` are those of
+`ratio` with cores that may sleep.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 A process trains, and then does something else in the same block of code: it reads a line, with
 nothing of an iteration alive or with an output whose backward is to come, or its C code keeps
-Python's lock. After more than a quantum of that, and after less, a neighbour asks for a turn. The
-wait counts from then on, or from the end of the quantum if that is later, until the neighbour has
-the turn. It is promised to be at most a quarter of a second, so half a second if the quantum has
-only begun.
+Python's lock. A neighbour asks for a turn after more than a quantum of this, or after less. Its
+wait counts from the request, or from the end of the quantum if that is later. The promise is a
+quarter of a second at most; so the neighbour waits half a second at most if the quantum has only
+begun.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Two trainings that would need 1.5 times the device if they ran at once without sharing.
 
-The need of each at its peak is the broker's measurement with plenty of room; there both also run
-one after the other, and `ratio` is to that time. Then both start at once, in new processes, on a
-device of that size. `finished` of them did all their iterations.
+With plenty of room, the broker measures the need of each at its peak, and both run one after the
+other; `ratio` is relative to that time. Then both start at once, in new processes, on a device of
+1/1.5 of the joint need. `finished` is how many did all their iterations.
 """
 
 from __future__ import annotations

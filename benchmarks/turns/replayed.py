@@ -1,8 +1,8 @@
 """One iteration of a training, recorded, and repeated on a device that has room to spare.
 
-The repetition has the tensors of that iteration, whose pages are written and read again, and
-sleeps for as long as the training computed. So two of them show what two trainings get done on a
-device that has more to give than one of them takes, whatever else this machine does.
+The repetition has the tensors of that iteration, whose pages are written and read again, and sleeps
+for as long as the training computed. So two repetitions show the throughput of two trainings on a
+device that one training does not fill, whatever else this machine does.
 
     turns.replayed MODEL FILE             record an iteration of a model of squeeze.networks
     turns.replayed NAME FILE BOARD SIDE   repeat it, sharing on, for the seconds that each line says
@@ -66,8 +66,8 @@ def _record(model: str) -> list[Step]:
 
 
 def _events(iterate: Callable[[], object]) -> list[tuple[int, int, int]]:
-    """When, in nanoseconds, the allocator gave or took back memory, at which address, and how many
-    bytes; below 0: it took them back."""
+    """Return the events of the allocator: the time in nanoseconds, the address, and the bytes,
+    which are negative for a free."""
     cpu = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=cpu, profile_memory=True, record_shapes=True) as profile:
         iterate()
@@ -83,7 +83,7 @@ def _events(iterate: Callable[[], object]) -> list[tuple[int, int, int]]:
 
 
 def _steps(events: list[tuple[int, int, int]]) -> list[Step]:
-    """Those of blocks that begin and end in this iteration, and go to a lane."""
+    """Return the steps of the blocks that begin and end in this iteration, and go to a lane."""
     open_blocks: dict[int, int] = {}
     steps: list[Step] = []
     ended = set()

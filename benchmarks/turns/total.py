@@ -1,5 +1,5 @@
-"""Notebooks together against the same ones one after the other: the cost of taking turns, or where
-notebooks load their batches, the gain.
+"""Notebooks together against the same notebooks one after the other: the cost of taking turns, or,
+for notebooks that load their batches, the gain.
 
 All processes are up and have their data before the clock starts. Rounds of both alternate.
 """

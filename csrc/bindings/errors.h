@@ -1,4 +1,4 @@
-// Errors of the core as Python knows them.
+// Python exceptions for the errors of the core.
 #pragma once
 #include <pybind11/pybind11.h>
 

@@ -24,8 +24,8 @@ namespace {
 constexpr int kQuietLooks = 3;
 constexpr auto kBetweenLooks = std::chrono::milliseconds(1);
 
-// Folders of PyTorch whose code waits for threads without Python, which compute; and those of them
-// whose code waits for processes that it has started.
+// Code in these folders of PyTorch waits for threads that compute without Python. Code in the
+// folders of the second list waits for child processes instead.
 constexpr std::array<std::string_view, 4> kAwaiting = {"/torch/autograd/", "/torch/distributed/",
                                                        "/torch/futures/", "/torch/jit/"};
 constexpr std::array<std::string_view, 2> kLaunching = {"/torch/distributed/launcher/",
@@ -56,7 +56,8 @@ bool waits_at_door(const Stack& stack) {
 }
 
 #ifdef __linux__
-// The GIL keeps the thread from its end. The clock of a thread has the thread's number in it.
+// The thread cannot end, because the caller has the GIL. The id of a thread's clock contains the
+// thread's number.
 bool sleeps(unsigned long thread) {
   clockid_t clock = 0;
   if (pthread_getcpuclockid(static_cast<pthread_t>(thread), &clock) != 0) return false;

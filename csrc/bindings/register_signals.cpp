@@ -1,9 +1,9 @@
 // Signals that a batch system sends to each process of a job.
 //
-// One that computes, or that loads batches for it, must not end by SIGTERM before the job has
-// saved. But a process of the job may end another one by it, as PyTorch ends its workers: that one
-// is in the process group of the sender. A program that the process starts does not inherit any of
-// this.
+// A process that computes, or that loads batches for one, must not end by SIGTERM before the job
+// has saved. But a process of the job may end another one by SIGTERM, as PyTorch ends its workers:
+// then sender and receiver are in one process group. A program that the process starts inherits
+// none of these handlers.
 #include <pybind11/pybind11.h>
 #include <signal.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// Parts that tests and benchmarks drive by themselves, and the product does not. No wheel has them.
+// Parts that only tests and benchmarks call from Python. No wheel has them.
 #include <pybind11/pybind11.h>
 
 #include "bindings/errors.h"
@@ -10,7 +10,7 @@ namespace py = pybind11;
 
 namespace {
 
-// Readings of objects of the product that nothing in the product reads in Python.
+// State of product objects that no Python code of the product reads.
 void register_readings(py::module_& module) {
   using namespace gpushare;
   module.def(

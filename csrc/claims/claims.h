@@ -2,10 +2,11 @@
 // no crash leaves half of a change, and no lock is needed. Each fills the lane from its own end, so
 // all that it has is one number, its extent.
 //
-// The younger may have what the elder will not need any more, as the elder says. So the elder never
-// waits, unless it needs more than it said; and when its iteration ends, the younger becomes the
-// elder. The rule goes back to Zico (Lim et al., USENIX ATC 2021), which shares memory between
-// trainings by where each is in its iteration; ends, word and spilling are ours.
+// The younger may have the chunks that the elder says it will not need any more. So the elder never
+// waits, unless it needs more than it said. When the elder's iteration ends, the younger becomes
+// the elder. The rule goes back to Zico (Lim et al., USENIX ATC 2021), which shares memory between
+// trainings by their progress within an iteration. The ends, the single word and spilling are our
+// own.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -68,7 +69,7 @@ class Claims {
     if (!is_inside(other(end))) elder_ = end;
   }
 
-  // It ends, or its process has.
+  // Its iteration ends, or its process has ended.
   void end(int end) {
     sides_[end] = {};
     sides_[other(end)].must_spill = false;
@@ -83,9 +84,8 @@ class Claims {
     sides_[end].bound = std::min(bound(end), std::max({extent(end), most, Chunks{1}}));
   }
 
-  // It wants an extent of `want` chunks, at most `budget`. On kWait, too, the claims may have
-  // changed: it may be larger than it said, have left its place as the elder, or asked the other
-  // one to spill.
+  // It wants an extent of `want` chunks, at most `budget`. The claims may change even on kWait: it
+  // may be larger than it said, no longer be the elder, or have asked the other one to spill.
   Answer claim(int end, Chunks want, Chunks budget) {
     Side& own = sides_[end];
     if (own.must_spill) return Answer::kSpill;
@@ -94,7 +94,7 @@ class Claims {
     return elder_ == end ? claim_as_elder(end, want, budget) : claim_as_younger(end, want, budget);
   }
 
-  // Whether another look, for an extent of `want` chunks, would lead to more than waiting.
+  // Whether a new claim of `want` chunks would do more than wait.
   bool may_go_on(int end, Chunks want, Chunks budget) const {
     Claims then = *this;
     return then.claim(end, want, budget) != Answer::kWait || then != *this;

@@ -35,7 +35,7 @@ class Curve {
   std::uint32_t events() const { return events_; }
   std::uint32_t stride() const { return 1U << shift_; }  // events in one point
   std::uint32_t size() const { return (events_ + stride() - 1) >> shift_; }
-  // The point of the event that follows that number of others.
+  // The point of the event after this number of events.
   std::uint32_t point(std::uint32_t events) const { return events >> shift_; }
   Chunks operator[](std::uint32_t at) const { return most_[at]; }
   Chunks peak() const { return *std::ranges::max_element(most_); }
@@ -53,7 +53,7 @@ class Curve {
   std::uint32_t shift_ = 0, events_ = 0;
 };
 
-// The possible need of the next iteration, by the last kHalf to 2 * kHalf of them.
+// The possible need of the next iteration, learned from the last kHalf to 2 * kHalf iterations.
 class Envelope {
  public:
   static constexpr int kHalf = 32;
@@ -80,7 +80,7 @@ class Envelope {
     const std::uint32_t at = curve_.point(events);
     return at < curve_.size() ? from_[at] : peak();
   }
-  // The most chunks that were had just after a number of events.
+  // The most chunks that were in use just after a number of events.
   Chunks most(std::uint32_t events) const {
     const std::uint32_t at = curve_.point(events - 1);
     return at < curve_.size() ? curve_[at] : 0;
@@ -100,10 +100,10 @@ class Envelope {
   int in_half_ = 0, seen_ = 0;
 };
 
-// The open iteration: what it may still need, by what those of its kind have needed. Kinds are told
-// apart by the sizes of their first blocks: an evaluation between two epochs needs less than a
-// training, and must not be taken for one. If sizes vary and each iteration is a kind of its own,
-// the estimate uses all iterations.
+// The open iteration, and the chunks that it may still need, learned from earlier iterations of its
+// kind. The sizes of the first blocks tell kinds apart: an evaluation between two epochs needs less
+// than a training, and must not be taken for one. If sizes vary and each iteration is a kind of its
+// own, the estimate uses all iterations.
 class Progress {
  public:
   Progress() = default;

@@ -13,8 +13,8 @@ class TimeCurve {
   static constexpr std::uint32_t kParts = 32;   // of the time of an iteration
   static constexpr std::uint32_t kPoints = 64;  // of an iteration while it runs
   static constexpr std::uint32_t kEvery = 7;    // iteration is looked at, once one is known
-  // An iteration of less than half as many events, as an evaluation has, takes the place of the
-  // known one only when that many of them were looked at in a row.
+  // An iteration with less than half as many events, such as an evaluation, replaces the known one
+  // only after kOthers such iterations in a row.
   static constexpr std::uint32_t kOthers = 8;
 
   struct Known {
@@ -30,7 +30,7 @@ class TimeCurve {
     shift_ = enough_for(std::max(events_, 1U));
     events_ = 0;
   }
-  // A block has begun or ended, and this is what is alive. `now` is called once a point.
+  // A block has begun or ended; `bytes` are alive now. `now` is called once for each point.
   template <class Now>
   void add(std::uint64_t bytes, Now now) {
     if (!is_looked_at_) return;

@@ -17,8 +17,8 @@ namespace gpushare {
 namespace {
 
 constexpr size_t kMostLetterBytes = 1024;
-// The successor wakes meanwhile. The broker hears of the end of the turn next, and would compete
-// with the successor for a processor where there are few.
+// The successor wakes during this pause. The next message tells the broker that the turn has ended;
+// without the pause the broker would compete with the successor for a core, if there are few.
 constexpr std::chrono::microseconds kSuccessorWakes{1};
 
 // An address in the kernel's table of names, without a file; zero bytes long if the name is too

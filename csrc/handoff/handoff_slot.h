@@ -9,9 +9,9 @@
 namespace gpushare {
 
 // The handoff slot: a session receives a direct handoff here, and sends its own turn to the next
-// session from here. All that happens between the last iteration of one and the first of the other
-// is here in C++, because Python code is cold at that moment and the device stands still. One
-// thread uses it at a time, but any thread may close it.
+// session from here. The whole path from the last iteration of one session to the first of the next
+// is in C++, because Python code is cold at that moment and the device is idle. One thread uses it
+// at a time, but any thread may close it.
 class HandoffSlot {
  public:
   // It has a name that lies in no directory and ends with the process. If no such name is
@@ -29,16 +29,16 @@ class HandoffSlot {
 
   // Whether there is something to receive from the broker; takes nothing.
   [[nodiscard]] bool look(int connection, uint64_t turn);
-  // Whether the successor after `turn` has been in it.
+  // Whether that look found a successor after `turn`.
   bool has_successor() const { return successor_.has_value(); }
   // Gives the turn to the successor. It does not matter whether a process receives it, since the
   // broker's own Grant follows in any case.
   void hand_off();
   void send(const Successor& successor) const;
 
-  // Waits for a direct handoff of the turn `number`. Returns none where something else has come
-  // first, by `connection`, by handoff or by a signal. A message of the broker goes before a
-  // handoff that has arrived as well, because it may say that no handoff counts any more.
+  // Waits for a direct handoff of the turn `number`. Returns none if a message on `connection`,
+  // another handoff or a signal comes first. A message of the broker takes precedence over a
+  // handoff that has also arrived, because it may say that no handoff is valid any more.
   [[nodiscard]] std::optional<Turn> await(int connection, uint64_t number) const;
 
  private:

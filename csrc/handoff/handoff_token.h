@@ -22,10 +22,10 @@ struct Successor {
 };
 
 // The turn in a direct handoff, which is a MAC of the numbers of the turn, followed by these
-// numbers with a blank before each; the last one is there only if the turn has an end. None if
-// the text is anything else, or was written with another key. A session that hands a turn off has
-// the message and not the key: so it gives the turn that the broker has written into it, and no
-// other.
+// numbers with a blank before each; the last one is there only if the turn has an end. None if the
+// text is anything else, or was written with another key. A session that hands a turn off has the
+// message and not the key, so it can only give the turn that the broker has written into the
+// message.
 [[nodiscard]] std::optional<Turn> read_handoff_token(std::string_view token, std::string_view key);
 
 // The successor that the newest Yield for `turn` names, in frames as they come from the broker; the

@@ -7,16 +7,16 @@
 
 namespace gpushare {
 
-// The turn of this process, which a thread of ours gives back while the process is between two
-// iterations, whatever holds Python's lock then, such as C code that never returns. One atomic
-// word decides whether an iteration begins or the turn goes, so a turn never goes during an
+// The turn of this process. A thread of ours gives it back while the process is between two
+// iterations, even if other code holds Python's lock then, such as C code that never returns. One
+// atomic word decides whether an iteration begins or the turn goes, so a turn never goes during an
 // iteration.
 //
-// `prepare`, `lend`, `want` and `keep` may be called by one thread at a time, all else by any.
+// One thread at a time may call `prepare`, `lend`, `want` and `keep`; any thread may call the rest.
 class IdleTurn {
  public:
-  // That thread asks and calls these without any lock of Python: the first tells whether nothing
-  // of the process is alive in its lane, and the second makes the process use the device no more.
+  // The thread calls these without Python's lock. `is_empty` tells whether nothing of the process
+  // is alive in its lane; `evacuate` makes the process stop using the device.
   struct Lane {
     std::function<bool()> is_empty;
     std::function<void()> evacuate;
@@ -32,8 +32,7 @@ class IdleTurn {
   // the call returns, nothing is sent on the previous connection.
   void watch(int connection);
   // The next turn to lend is `number`, and `finish` is the frame that says it has ended. Called
-  // while there is no turn: the device waits for a session whose turn begins, and not for one that
-  // waits.
+  // while there is no turn, to keep this work off the start of the turn, when the device is idle.
   void prepare(uint64_t number, std::string finish);
   // Lets that turn go between iterations once the broker asks for it; does nothing without
   // `prepare` before it. The first call starts the thread; returns false where the system has no

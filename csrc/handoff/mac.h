@@ -12,7 +12,8 @@ constexpr size_t kMacDigits = 32;  // hexadecimal digits, for 16 bytes
 // implementation of its own. At most 32 bytes of a key count.
 [[nodiscard]] std::string mac(std::string_view key, std::string_view text);
 
-// Compares in constant time; otherwise the right MAC could be found out piece by piece.
+// Compares in constant time; otherwise the time of a comparison would reveal the right MAC piece by
+// piece.
 [[nodiscard]] bool is_same(std::string_view shown, std::string_view right);
 
 }  // namespace gpushare

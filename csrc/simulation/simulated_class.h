@@ -1,5 +1,5 @@
-// A group that has the devices for itself, under the policy for classes, while a notebook of it is
-// open and not yet done.
+// A group that has the devices for itself, under the policy for classes, while one of its notebooks
+// is open and not yet done.
 #pragma once
 
 #include <string>

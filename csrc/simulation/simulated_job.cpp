@@ -20,7 +20,7 @@ std::optional<std::int64_t> SimulatedJob::declared() const {
   return job.declares ? std::optional(left()) : std::nullopt;
 }
 
-// The same rule as in usage.py.
+// usage.py has the same rule.
 Seconds SimulatedJob::due_report(const Conduct& conduct) const {
   if (holds && reported > -kNever) return std::max(granted, reported) + conduct.report;
   return reported + kAtEndOfTurn * conduct.report;

@@ -5,7 +5,7 @@
 // at which there is nothing to report are skipped; `steps` visits each of them, and the result is
 // the same to the last bit.
 //
-// The same jobs, rules and conduct give the same result, always.
+// The result is deterministic in jobs, rules and conduct.
 #pragma once
 
 #include <string>

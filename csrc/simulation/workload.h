@@ -10,7 +10,7 @@
 
 namespace gpushare {
 
-// `think` seconds after the cell before it, or after the arrival, it begins.
+// It begins `think` seconds after the end of the previous cell, or after the arrival.
 struct Cell {
   std::int64_t iterations = 1;
   Seconds iteration = 1;  // of one, alone on the device

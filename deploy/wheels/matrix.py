@@ -3,7 +3,7 @@
 ``.venv/bin/python deploy/wheels/matrix.py PYTHON...`` builds a wheel for each of these interpreters
 from the source distribution in dist, and tries the rows of COMBINATIONS that have one: a new
 virtual environment, the doctor, a cell that shares, and the panel in a real browser. It writes
-docs/results/installs.md, and ends with 1 if one fails. PyTorch from a package index brings the
+docs/results/installs.md, and exits with 1 if a row fails. PyTorch from a package index brings the
 libraries of CUDA: some 5 GB for each row, which are removed after it.
 """
 
@@ -81,7 +81,7 @@ class Environment:
         self._variables = {**kept, **places, "PATH": f"{self._bin}:/usr/local/bin:/usr/bin:/bin"}
 
     def run(self, *command: str) -> str:
-        """Return what it prints. Raises CalledProcessError, whose output says why."""
+        """Run a command and return its output. Raises CalledProcessError, whose output says why."""
         return subprocess.run(
             [self._bin / command[0], *command[1:]],
             cwd=self.folder,
@@ -147,7 +147,7 @@ def shows_panel(address: str) -> None:
 
 
 def wheel_for(interpreter: str, folder: Path) -> Path:
-    """Build one from the source distribution, for the oldest C library that PyTorch runs on."""
+    """Build a wheel from the source distribution, for the oldest C library that PyTorch runs on."""
     (source,) = (ROOT / "dist").glob("*.tar.gz")
     release = ROOT / ".venv-release" / "bin"
     variables = {**os.environ, "CXX": str(HERE / "zig-cxx")}
@@ -163,7 +163,7 @@ def wheel_for(interpreter: str, folder: Path) -> Path:
 
 
 def tried(one: Combination, interpreter: str, folder: Path) -> tuple[str, ...]:
-    """Return a row of the page. Raises what fails."""
+    """Try one combination and return its row of the page. Raises the error of a step that fails."""
     environment = Environment(folder, interpreter)
     wheel = wheel_for(interpreter, folder)
     environment.install(str(wheel), one.torch, one.front_end)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# try.sh WHEEL [PYTHON]: installs a wheel as a user does, in a new virtual environment where there is no compiler,
-# no Node.js and no checkout, and runs the first cell that shares. Fails where that takes over a minute. PyTorch
-# is not counted: it is the user's own. Other processes of this machine do not see that anything is hidden.
+# try.sh WHEEL [PYTHON]: installs a wheel as a user does, in a new virtual environment where there is no compiler, no
+# Node.js and no checkout, and runs the first cell that shares. It fails if that takes over a minute, without the time
+# for PyTorch, which users install themselves. Only the processes of this script see the compilers as hidden.
 set -euo pipefail
 most=60
 hidden=(cc c++ gcc g++ clang clang++ as ld make cmake ninja node npm npx yarn jlpm)
@@ -19,7 +19,7 @@ install() {
   there/bin/python -m pip --disable-pip-version-check --quiet --quiet install "$@"
 }
 
-# Runs a command, and says and sums up how long it took.
+# Runs a command, prints its time, and adds it to the total.
 total=0
 counted() {
   local begin=$SECONDS

@@ -83,7 +83,7 @@ def run(home: Path, port: int, environment: dict[str, str]) -> int:
         f"Open gives_way.ipynb in JupyterLab. Files are in {home}. Ctrl-C ends it all.", flush=True
     )
     with subprocess.Popen(command, env=environment, cwd=home) as lab:
-        # A terminal's Ctrl-C reaches JupyterLab by itself, which asks once more.
+        # A terminal's Ctrl-C also reaches JupyterLab, which asks for a second one.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, lambda *_: lab.terminate())
         status = lab.wait()

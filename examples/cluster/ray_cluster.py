@@ -53,8 +53,8 @@ class RayCluster:
         return pid
 
     def _processes(self, name: str = "") -> list[psutil.Process]:
-        """Those that name its directory, and their children; and the server of Ray's client, which
-        starts where grpcio is installed, and names the address alone."""
+        """Return the processes that name its directory, and their children. If grpcio is installed,
+        add the server of Ray's client, which names only the address."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):

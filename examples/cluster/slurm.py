@@ -60,7 +60,7 @@ NODE = (
 
 
 def missing() -> str:
-    """Return why there can be no Slurm here, or nothing."""
+    """Return why Slurm cannot run here, or an empty string."""
     if os.geteuid() != 0:
         return "a Slurm of its own needs root"
     with tempfile.TemporaryDirectory() as folder:
@@ -74,7 +74,8 @@ def missing() -> str:
 
 
 def device_node(path: Path) -> None:
-    """Make one like /dev/null. Raises OSError, as in a container that must not."""
+    """Make a device node like /dev/null. Raises OSError, as in a container without the right to do
+    so."""
     os.mknod(path, 0o020600, os.makedev(1, 3))
 
 
@@ -83,7 +84,7 @@ def search_path() -> str:
 
 
 class Slurm:
-    """Its programs find it by SLURM_CONF."""
+    """A Slurm; its programs find it by SLURM_CONF."""
 
     def __init__(
         self,
@@ -91,8 +92,8 @@ class Slurm:
         nodes: dict[str, int],
         shards: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """`nodes` has the number of GPUs of each, and `shards` in how many parts those of some
-        nodes are divided."""
+        """`nodes` has the number of GPUs of each node. `shards` has the number of parts into which
+        GPUs are divided, for some nodes."""
         self._directory = directory
         self._nodes = nodes
         self._shards = {name: nodes[name] * parts for name, parts in shards.items()}
@@ -153,8 +154,8 @@ class Slurm:
         self.run("slurmctld")
 
     def save(self, job: str) -> None:
-        """Return when a controller that is killed knows the job of this name as it is now: it saves
-        its jobs some seconds after a change."""
+        """Wait until the present state of this job would survive a kill of the controller, which
+        saves its jobs some seconds after a change."""
         number = self.run("squeue", "-h", "-n", job, "-o", "%i").strip()
         mark = f"saved{time.time_ns()}"
         self.run("scontrol", "update", f"JobId={number}", f"AdminComment={mark}")

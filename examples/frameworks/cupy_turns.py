@@ -26,7 +26,7 @@ with gpushare.session(name="cupy_turns.py") as session:  # before CuPy looks whi
             norm = cupy.linalg.norm(vector)
             vector /= norm
             device.synchronize()  # a turn ends when the device has done its work
-    # otherwise CuPy retains memory that it does not use
+    # otherwise CuPy keeps unused memory
     cupy.get_default_memory_pool().free_all_blocks()
     print(
         f"{STEPS} turns of CuPy on {session.device}, the largest singular value squared {norm:.0f}"

@@ -12,7 +12,7 @@ import jupyter_gpushare as gpushare
 
 STEPS = 100
 
-# Without it JAX takes most of the GPU at its first use and keeps it.
+# Without this setting JAX takes most of the GPU at its first use and keeps it.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 with gpushare.session(name="jax_turns.py") as session:  # before JAX looks which GPUs there are

@@ -15,7 +15,7 @@ STEPS = 100
 with gpushare.session(name="tensorflow_turns.py") as session:  # before TensorFlow looks for GPUs
     import tensorflow as tf
 
-    # Without it TensorFlow takes all of the GPU at its first use and keeps it.
+    # Without this setting TensorFlow takes all of the GPU at its first use and keeps it.
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
 

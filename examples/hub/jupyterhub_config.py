@@ -1,7 +1,7 @@
 """A class on one machine: three students, a teacher and an admin share its device.
 
-`python start.py` runs it. First come the lines that any hub needs to share its devices; below them
-is the configuration of a class on this machine for an afternoon: all users may log in with the
+`python start.py` runs it. First come the lines that any hub needs to share its devices. Below them
+is the configuration of this class, which is only for trying things out: all users log in with the
 same password, and all servers run as the Unix user that started the hub. A real hub has its own
 lines there.
 """
@@ -46,7 +46,7 @@ c.JupyterHub.load_roles = [
     {"name": "user", "scopes": ["self", VISIT]},
     {"name": "gpu-users", "groups": ["students", "teachers"], "scopes": ["custom:gpushare:read"]},
     {"name": "gpu-admin", "users": ["admin"], "scopes": ["custom:gpushare:admin"]},
-    # what the token of a user's server may do, as far as the user may
+    # the rights of a server's token, as far as its user has them
     {
         "name": "server",
         "scopes": ["users:activity!user", "access:servers!server", VISIT, "custom:gpushare:read"],

@@ -85,7 +85,8 @@ def run(home: Path, environment: dict[str, str]) -> int:
 
 @contextlib.contextmanager
 def passing_on(hub: subprocess.Popen[bytes]) -> Iterator[None]:
-    """A terminal's Ctrl-C reaches the hub by itself; SIGTERM comes to us alone."""
+    """Pass SIGTERM on to the hub, which only this process gets; a terminal's Ctrl-C also reaches
+    the hub."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: hub.terminate())
     yield

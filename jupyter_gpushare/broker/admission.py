@@ -57,7 +57,7 @@ class Admission:
         self._state.grants.enact(decision)
         self._enforcement.forget(record)
         self._enforcement.follow(now)
-        if message.waiting:  # only now, when it is throttled if the rules throttle it
+        if message.waiting:  # only after the rules were applied: they may throttle the session
             self._state.grants.enact(self._state.host.request(now, record.id, message.turn))
 
     def _candidate(self, peer: Peer, message: Open, devices: list[str]) -> SessionRecord:
@@ -78,14 +78,14 @@ class Admission:
         )
 
     def _borne_out(self, record: SessionRecord, message: Open, now: float) -> Open:
-        """Return the message with that part of its session's past that this broker has seen, or
-        that is in the recovery journal of the broker before."""
+        """Return the message, with only that part of the session's past that this broker has seen,
+        or that is in the recovery journal of the previous broker."""
         if (former := self._state.sessions.get(record.id)) is not None:
             self._meter.count(former.devices, now, former.id)
         has_turn = message.holding and self._state.grants.bears_out(record.id, message.turn, now)
         had_turn = has_turn and self._state.grants.is_of_before(record.id)
         past = self._meter.past(record, message, now, had_turn)
-        # One that brings its turn computes in memory of its own, which no ledger knows.
+        # A session that brings its turn computes in memory of its own, outside of any ledger.
         shares = message.shares and not has_turn and self._state.grants.may_share(record)
         return replace(message, holding=has_turn, shares=shares, **past._asdict())
 
@@ -105,15 +105,15 @@ class Admission:
             self._state.rules.person(record.peer).check(Permission.RAISE_PRIORITY)
         if not (
             message.holding and self._state.host.recovering
-        ):  # it had its turn before this broker
+        ):  # it has its turn from the previous broker
             self._state.rules.check_newcomer(record, message.demand)
 
     def _admit(
         self, record: SessionRecord, message: Open, now: float
     ) -> tuple[_core.Decision, DoesNotFit | None]:
-        """Admit the session. One that comes back is admitted even if its demand does not fit any
-        more, since it may have a turn: no session runs beside it, and it gets the refusal that a
-        Report would get."""
+        """Admit the session. A session that comes back is admitted even if its demand does not fit
+        any more, since it may have a turn. Then no session runs beside it, and it gets the refusal
+        that a Report would get."""
         try:
             if message.holding:
                 self._state.rules.check_memory(record, message.demand)
@@ -131,7 +131,7 @@ class Admission:
         return self._state.host.open(now, record.id, record.devices, views.spec(record, message))
 
     def _settle(self, record: SessionRecord) -> None:
-        """The session is open; an older connection of the same session loses it.
+        """Make this connection the one of the session; an older connection loses the session.
 
         Messages of that connection do not count any more, so a turn that goes on keeps its memory.
         """
@@ -178,7 +178,7 @@ class Admission:
         peer.send(Done())
 
     def lose(self, peer: Peer, now: float) -> None:
-        """The connection ended: the place of its session is free at once."""
+        """Remove the session of a connection that has ended: its place is free at once."""
         self.end_rest(peer)
         if peer.session is not None:
             record = self._state.sessions.of(peer)
@@ -186,7 +186,7 @@ class Admission:
             self._state.grants.lost(record, now)
             try:
                 self._state.grants.leave_lane_to(record)
-            finally:  # whatever goes wrong with its memory, no session waits for it
+            finally:  # if its memory cannot be left, other sessions must still not wait for it
                 self._remove(record, now)
 
     def rest(self, peer: Peer, message: Rests, now: float) -> None:
@@ -196,7 +196,7 @@ class Admission:
         self._state.sessions.rest(record, message.bytes)
 
     def end_rest(self, peer: Peer) -> None:
-        """The session that rests on this connection, if there is one, does not rest any more."""
+        """Forget the session that rests on this connection, if there is one."""
         if (record := self._state.sessions.resting_on(peer)) is not None:
             self._state.sessions.note_change()
             self._state.sessions.end_rest(record.id)
@@ -217,17 +217,17 @@ class Admission:
         return group, self._state.rules.rules.domain_of(peer.user, group)
 
     def reconsider(self, record: SessionRecord) -> None:
-        """A session whose group or trust domain has changed loses its connection and comes back.
-        The others continue with memory that it does not map."""
+        """Close the connection of a session whose group or trust domain has changed, so that it
+        comes back. The others continue with memory that it does not map."""
         if (record.group, record.domain) != self._belonging(record.peer):
             self._state.grants.leave_domain(record.domain)
             self._renew_keys(record.domain)  # before the session that leaves learns of it
             record.peer.close()
 
     def _renew_keys(self, domain: str) -> None:
-        """A session that leaves a domain may have direct handoffs for the others, with turns in
-        memory that it maps. None of them counts once the others have read this message, which they
-        do before they accept a handoff."""
+        """Invalidate the direct handoffs that a leaving session may hold for the others of the
+        domain, with turns in memory that it maps. The others read this message before they accept a
+        handoff."""
         for record in self._state.sessions:
             if record.domain == domain and record.handoff_slot:
                 record.key = ""

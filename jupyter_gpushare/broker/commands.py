@@ -52,8 +52,8 @@ class Commands:
         self._done(peer, decision)
 
     def cancel(self, peer: Peer, message: Cancel, now: float) -> None:
-        """Ask the session to withdraw its request by itself, since it may have got the turn by a
-        direct handoff meanwhile."""
+        """Ask the session to withdraw its request itself: it may have got the turn by a direct
+        handoff."""
         record = self._permitted(peer, Permission.CHANGE, message.session)
         device_snapshot = self._state.host.snapshot(record.device, now)
         turns = {
@@ -89,8 +89,8 @@ class Commands:
 
     @contextlib.contextmanager
     def _by_name(self, peer: Peer, session: str) -> Iterator[None]:
-        """Replace the id of the session, with which the scheduler's refusals begin, by its name as
-        this user may see it."""
+        """In the scheduler's refusals, which begin with the id of the session, put the session's
+        name as this user may see it."""
         try:
             yield
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""When a session will have done the iterations that it has declared, at its present share."""
+"""Estimates when a session will have done its declared iterations, at its present share."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections import deque
 from itertools import pairwise
 from typing import NamedTuple
 
-WINDOW_SECONDS = 30.0  # reports before that say little of the present share
-LEAST_REPORTS, MOST_REPORTS = 16, 256  # of few and long turns, the reports of some are needed
-LEAST_SECONDS = 1.0  # between the first report and the last: less is no pace
+WINDOW_SECONDS = 30.0  # older reports say little about the present share
+LEAST_REPORTS, MOST_REPORTS = 16, 256  # the least count even if old: turns may be few and long
+LEAST_SECONDS = 1.0  # between the first report and the last: a shorter time gives no pace
 
 
 class Reported(NamedTuple):
@@ -24,7 +24,8 @@ class FinishTime:
         self._reports: deque[Reported] = deque(maxlen=MOST_REPORTS)
 
     def forget(self) -> None:
-        """A cell begins or ends, and may compute something else next."""
+        """Forget the reports when a cell begins or ends: the next computation may be another
+        one."""
         self._reports.clear()
 
     def report(self, now: float, iterations: int) -> None:
@@ -36,9 +37,9 @@ class FinishTime:
             self._reports.popleft()
 
     def seconds(self, now: float, remaining: int | None) -> float | None:
-        """Return the seconds until `remaining` iterations are done, which was true at the last
-        report; None where that is not known. A wait that is longer than all before it makes the
-        pace slower."""
+        """Return the seconds until the iterations that were `remaining` at the last report are
+        done; None if that is unknown. A wait that is longer than all earlier ones makes the pace
+        slower."""
         if remaining is None or len(self._reports) < 2:
             return None
         first, last = self._reports[0], self._reports[-1]

@@ -11,16 +11,16 @@ from ..wire.messages import Message
 
 
 class Peer(ABC):
-    """A connection, as the service sees it. `uid` and `pid` come from the operating system; `user`
-    and `groups` alone tell which user it stands for. `user` is empty until that is known."""
+    """A connection, as the service sees it. `uid` and `pid` come from the operating system; Only
+    `user` and `groups` tell which user it stands for; `user` is empty until the user is known."""
 
     uid: int
     pid: int
     user: str
     groups: frozenset[str] = frozenset()
-    is_owner = False  # it has all permissions
-    may_issue_tokens = False  # it may issue one-time tokens for kernels of the same user
-    issuer: Peer | None = None  # has issued the one-time token that it came with
+    is_owner = False  # whether it has all permissions
+    may_issue_tokens = False  # whether it may issue one-time tokens for kernels of the same user
+    issuer: Peer | None = None  # the server whose one-time token it came with
     greeted = False
     session: str | None = None
     memory = 0  # the number of the lane memory that it was sent last
@@ -28,13 +28,14 @@ class Peer(ABC):
     ledger = 0  # the number of the lane memory whose ledger it was sent last
     room = -1  # the bytes of the last Room that it was sent; negative: none yet
     page_ins = 0  # the PageIns that it was sent since its session was opened
-    channel: Channel | None = None  # by which chunks are sent and received
+    channel: Channel | None = None  # for chunks, in both directions
 
     @abstractmethod
     def send(self, *messages: Message) -> None: ...
 
     def send_soon(self, message: Message) -> None:
-        """Send after this event: the answer needs the processor that the event still uses."""
+        """Send after this event, since the receiver's answer needs the processor that the event
+        still uses."""
         self.send(message)
 
     @abstractmethod
@@ -50,14 +51,14 @@ class Peer(ABC):
 
     @abstractmethod
     def is_behind(self) -> bool:
-        """Whether it has not read yet all that it was sent."""
+        """Whether it still has unread messages."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the connection. The service is told, as for each connection that is lost."""
+        """End the connection. The service treats it as a lost connection."""
 
     def open_channel(self, message: Message) -> None:
-        """Send a message. The first one comes with the other end of a new channel for chunks."""
+        """Send a message. With the first one goes the other end of a new channel for chunks."""
         if self.channel is not None:
             self.send(message)
             return

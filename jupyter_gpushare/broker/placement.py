@@ -31,8 +31,7 @@ class DeviceFinder:
         self._unmanaged = unmanaged
 
     def choose(self, peer: Peer, message: Open, now: float) -> list[str]:
-        """Return the device or devices that the message names, or else the best of those that are
-        suitable.
+        """Return the devices that the message names, or else the best suitable ones.
 
         A session that opens again stays on its devices. Raises UnknownDevice.
         """
@@ -55,7 +54,7 @@ class DeviceFinder:
             self._unmanaged.count(device, now, newcomer)
 
     def meant(self, device: str | None) -> list[str]:
-        """Return the named device, or all where none is named. Raises UnknownDevice."""
+        """Return the named device, or all devices if `device` is empty. Raises UnknownDevice."""
         return [self._named(device)] if device else list(self._devices)
 
     def device(self, name: str) -> Device:
@@ -66,13 +65,13 @@ class DeviceFinder:
         return min(self._devices[device].capacity_bytes for device in devices)
 
     def whole_device(self, devices: Sequence[str], demand: Demand) -> Demand:
-        """Return a demand in place of one that is larger than the capacity: no session runs beside
-        a session with it."""
+        """Return the demand to count instead of one that is larger than the capacity. No other
+        session runs beside it."""
         return Demand(min(demand.persistent_bytes, self.capacity(devices)), 0, measured=False)
 
     def _among(self, devices: Sequence[str]) -> list[str]:
-        """Return the devices that are named; if none is, the GPUs, or the host where there are
-        none."""
+        """Return the named devices. If none is named, return the GPUs, or the host on a machine
+        without GPUs."""
         if devices:
             return list(dict.fromkeys(self._named(device) for device in devices))
         return [device for device in self._devices if device != "host"] or list(self._devices)

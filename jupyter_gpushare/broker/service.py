@@ -1,4 +1,4 @@
-"""Messages in, messages out: dispatches each to the object that it concerns.
+"""Dispatches each message to the object that it concerns.
 
 There is no socket and no clock here: time is an argument, and a peer is any object that messages
 can be sent to. Only rules of hours and days need Unix time, which `clock` returns.
@@ -83,8 +83,8 @@ from .state import BrokerState
 from .turns import Turns
 
 WAIT_INTERVAL_SECONDS = 0.5
-COUNT_SECONDS = 1.0  # between two counts of what sessions have used
-Handler: TypeAlias = Callable[[Peer, Any, float], None]  # raises where it refuses the message
+COUNT_SECONDS = 1.0  # between two counts of the use by sessions
+Handler: TypeAlias = Callable[[Peer, Any, float], None]  # raises if it refuses the message
 
 
 class Service:
@@ -104,8 +104,8 @@ class Service:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`started` is Unix time, which `clock` returns. No turn is granted before `grants_from`,
-        nor for a lease after it while a holder on the recovery journal is missing: after a crash,
-        the sessions that still hold a turn must reconnect first."""
+        or, while a holder on the recovery journal is missing, for another lease. After a crash the
+        sessions that still hold a turn must reconnect first."""
         by_name = {device.name: device for device in devices}
         self._settings = settings
         self._devices = [*by_name]
@@ -197,7 +197,7 @@ class Service:
     # --- connections -------------------------------------------------------------------------
 
     def handle(self, peer: Peer, message: ToBroker, now: float) -> None:
-        """Handle one message. One that is refused changes nothing and is answered by an Error."""
+        """Handle one message. A refused message changes nothing, and is answered by an Error."""
         try:
             if not peer.greeted and not isinstance(message, Hello):
                 raise ProtocolError(f"the first message is Hello, not {type(message).__name__}")
@@ -212,14 +212,14 @@ class Service:
         self._grants.take_chunks(peer, batch)
 
     def follow_identity(self, peer: Peer) -> None:
-        """The connection stands for another user by now, or its user is in other groups."""
+        """Follow a change of the user that the connection stands for, or of the user's groups."""
         self.sessions.note_change()
         self.sessions.note_members()
         if peer.session is not None:
             self._admission.reconsider(self.sessions.of(peer))
 
     def lost(self, peer: Peer, now: float) -> None:
-        """The connection ended: the place of its session is free at once."""
+        """Remove the session of a connection that has ended: its place is free at once."""
         if self._has_ended:
             return
         self._publisher.forget(peer)
@@ -231,17 +231,18 @@ class Service:
             self._builder.follow(now)
 
     def end(self) -> None:
-        """The broker ends, and with it connections but not their sessions: turns continue under
-        the next broker, and no turn is granted that the first connection to end seems to free."""
+        """Stop serving: the broker and its connections end, but the sessions do not. Turns continue
+        under the next broker. So the end of a connection grants its turn to no other session from
+        now on."""
         self._has_ended = True
         self.journal.leave()
 
     def close(self, now: float) -> None:
-        """Count what was used until now, since the broker ends."""
+        """Count the use until now, since the broker ends."""
         self._meter.count(self._devices, now)
 
     def all_have_left(self) -> None:
-        """Give back the memory of all lanes, and write what was used to the database."""
+        """Give back the memory of all lanes, and write the accounts to the database."""
         self._grants.follow_lanes()
         self.accounts.write()
 
@@ -267,8 +268,8 @@ class Service:
         self._builder.follow(now)
 
     def tick(self, now: float) -> None:
-        """Tell waiting sessions why they wait, all sessions of their room, and subscribers what
-        has changed. It has to be called ten times a second."""
+        """Tell waiting sessions why they wait, all sessions their room, and subscribers the
+        changes. Call this ten times a second."""
         if self._rules.follow_file(now):
             self.sessions.note_change()
             self._follow_rules()
@@ -352,7 +353,7 @@ class Service:
 
 
 def _refusal(error: Exception) -> tuple[str, str]:
-    """Return the code and the sentence for the client whose message has met this error."""
+    """Return the code and the sentence of this error for the client."""
     if isinstance(error, GpuShareError):
         return error.code, str(error)
     if isinstance(error, KeyError):

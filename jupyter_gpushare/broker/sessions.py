@@ -30,19 +30,19 @@ class SessionRecord:
     name: str  # for people; the scheduler's sentences have no names in them
     handoff_slot: str = ""  # its name, or empty
     key: str = ""  # the key of that slot; empty until the session has renewed it
-    allowed: Demand = field(default_factory=Demand)  # what the quotas count; not what was refused
+    allowed: Demand = field(default_factory=Demand)  # the quotas count it; no refused demand
     granted: Grant | None = None  # the turn that it has, as it was sent to the session
     handed: Grant | None = None  # the turn that it may have by a direct handoff
-    brought_turn: bool = False  # it connected with the turn that it has
-    is_refused: bool = False  # it was told that its demand does not fit
-    has_fitted: bool = False  # it has reported a demand that fits
-    is_outgrown: bool = False  # and was told that its demand does not fit any more
-    above_quota: Demand | None = None  # the demand for which it is throttled until that is allowed
+    brought_turn: bool = False  # whether it came to this connection with its turn
+    is_refused: bool = False  # whether it was told that its demand does not fit
+    has_fitted: bool = False  # whether it has ever reported a demand that fits
+    is_outgrown: bool = False  # whether it was told that it does not fit any more
+    above_quota: Demand | None = None  # it is throttled until this demand is allowed
     curve: Curve | None = None  # as it was reported
     squeezing: Squeezing | None = None  # as it was reported
-    loop_iterations: int | None = None  # all that the present loop has
-    remaining_iterations: int | None = None  # of these, at the last report
-    resting_bytes: int = 0  # on disk while the session rests
+    loop_iterations: int | None = None  # in the whole present loop
+    remaining_iterations: int | None = None  # in the loop, at the last report
+    resting_bytes: int = 0  # its memory on disk while it rests
     finish: FinishTime = field(default_factory=FinishTime)
 
     @property
@@ -51,7 +51,7 @@ class SessionRecord:
 
     @property
     def gang(self) -> tuple[str, ...]:
-        """All devices of a session that has several at once; else empty."""
+        """All devices of a session with several at once; empty for one with a single device."""
         return self.devices if len(self.devices) > 1 else ()
 
     @property
@@ -69,8 +69,8 @@ class SessionRecord:
 
 
 class Sessions:
-    """Owns the records of all sessions that are open or rest. A session that rests has released its
-    place to others until its next cell; its connection stays.
+    """Owns the records of all sessions that are open or rest. A resting session has left its place
+    to others until its next cell, and keeps its connection.
 
     `sequence` grows with each change that viewers can see, and `generation` whenever sessions come
     or go, or their user or group changes.
@@ -126,8 +126,8 @@ class Sessions:
         return self._open[peer.session]
 
     def check_room(self, peer: Peer, session: str) -> None:
-        """Raise LimitExceeded where one more session would be too many beside those that are open
-        or rest. Sessions whose place it takes do not count."""
+        """Raise LimitExceeded if one more open or resting session would be too many. Sessions that
+        the new one replaces do not count."""
         rest = [one for one in self._resting.values() if one.id != session and one.peer is not peer]
         others = [*self._open.values(), *rest]
         own = sum(one.peer.user == peer.user for one in others)
@@ -141,7 +141,7 @@ class Sessions:
     # --- changes -------------------------------------------------------------------------------
 
     def note_change(self) -> None:
-        """Note a change, so that what viewers have seen is old."""
+        """Note a change that viewers have not seen yet."""
         self.sequence += 1
 
     def note_members(self) -> None:
@@ -149,7 +149,7 @@ class Sessions:
         self.generation += 1
 
     def add(self, record: SessionRecord) -> None:
-        """Add the session, which is open on this connection from now on."""
+        """Add the session, which is open on its connection from now on."""
         self._open[record.id] = record
         record.peer.session = record.id
         self.note_members()
@@ -167,7 +167,7 @@ class Sessions:
         self.note_members()
 
     def end_rest(self, session: str) -> None:
-        """Note that the session does not rest; it need not have rested before."""
+        """Note that the session does not rest any more, if it did."""
         self._resting.pop(session, None)
         self.note_members()
 

@@ -1,4 +1,4 @@
-"""The parts of a broker that several others read and change."""
+"""The parts of a broker that several other parts read and change."""
 
 from __future__ import annotations
 

@@ -39,8 +39,9 @@ class Turns:
         self._state.grants.enact(self._state.host.finish(now, record.id, message.turn))
 
     def _has_withdrawn(self, record: SessionRecord) -> None:
-        """The session waits no longer. Its user may free memory now, and only an iteration measures
-        how much: so it has one turn before it is throttled again for its memory."""
+        """Note that the session waits no longer. Its user may free memory now, and only an
+        iteration measures how much. So the session has one turn before it is throttled again for
+        its memory."""
         record.above_quota = None
         record.is_outgrown = False
 
@@ -51,7 +52,7 @@ class Turns:
 
     def paged_out(self, peer: Peer, message: PagedOut, now: float) -> None:
         record = self._state.sessions.of(peer)
-        if message.page_ins in (None, peer.page_ins):  # otherwise it has to page in again
+        if message.page_ins in (None, peer.page_ins):  # otherwise a newer PageIn is on its way
             self._state.grants.enact(self._state.host.paged_out(now, record.id, message.bytes))
 
     def stays_in(self, peer: Peer, message: StaysIn, now: float) -> None:

@@ -20,12 +20,12 @@ MAX_COUNT = 1 << 62
 MAX_LANES = 1 << 20
 MAX_OPTIONS = 16
 MAX_SLOWDOWN = 1000.0
-MAX_ITERATIONS = 1 << 40  # of one report, so that their sum stays within MAX_COUNT
+MAX_ITERATIONS = 1 << 40  # in one report, so that sums stay within MAX_COUNT
 
 
 def check_open(message: Open) -> None:
-    """Raise InvalidValue for an id, a demand or a count that cannot be, such as NaN, and
-    NotPermitted for an id that belongs to another session."""
+    """Raise InvalidValue for an impossible id, demand or count, such as NaN, and NotPermitted for
+    an id that belongs to another session."""
     if not ID.fullmatch(message.id):
         raise InvalidValue("a session's id is 1 to 64 letters, digits, - or _")
     if message.id.startswith(SEALED) and not hmac.compare_digest(
@@ -141,7 +141,7 @@ def check_running_lanes(lanes: int | None) -> None:
 
 
 def check_span(message: Account) -> None:
-    """Raise InvalidValue for times that cannot be, such as NaN."""
+    """Raise InvalidValue for impossible times, such as NaN."""
     if not 0 <= message.start <= message.end < MAX_COUNT:
         raise InvalidValue("accounts are asked for from one Unix time until a later one")
 

@@ -1,9 +1,9 @@
 """The error of a wait that a user has ended is shown as one sentence, since nothing has failed.
 
-IPython shows only the sentence, by `_render_traceback_`, unless the cell has computed before; then,
+IPython shows only the sentence, by `_render_traceback_`, unless the cell has computed before. Then,
 and in a script, the traceback shows the user's lines and none of this library. An interrupt stays a
-plain KeyboardInterrupt: by that type the interpreter, and the program that started it, recognize an
-interrupt. A demand that does not fit has a sentence as well, and below it the line of the cell.
+plain KeyboardInterrupt, since the interpreter and the program that started it recognize an
+interrupt by that type. A demand that does not fit is shown as a sentence and the line of the cell.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ SQUEEZE_TOO = "Try a smaller batch, `del` what is not needed, or `%gpushare sque
 def ended(
     error: BaseException, seconds: float, has_computed: bool
 ) -> Cancelled | KeyboardInterrupt:
-    """Return the error to raise in place of `error`, an interrupt or Cancelled, which ended a wait
-    of `seconds` seconds. The interrupt of a cell that `has_computed` in earlier turns is one of
-    its training, whose place the user's lines in the traceback tell."""
+    """Return the error to raise in place of `error`, an interrupt or Cancelled that ended a wait of
+    `seconds` seconds. If the cell `has_computed` in earlier turns, an interrupt is one of its
+    training: the user's lines in the traceback tell where."""
     if has_computed and not isinstance(error, Cancelled):
         return _of_training(seconds)
     how_long = duration(seconds)
@@ -53,8 +53,8 @@ def ended(
 
 
 def does_not_fit(error: DoesNotFit, squeezing_may_help: bool) -> DoesNotFit:
-    """Return the error to raise in place of `error`, whose text says what is needed and what the
-    device has, with a way out."""
+    """Return the error to raise in place of `error`: its text says what is needed, what the device
+    has, and a way out."""
     told = DoesNotFit(f"This notebook {error}. {SQUEEZE_TOO if squeezing_may_help else ADVICE}")
     if line_of is not None:
         vars(told).update(_render_traceback_=functools.partial(_with_line, told, line_of))
@@ -83,15 +83,15 @@ def _of_user(lines_of: LinesOf) -> list[str]:
 
 
 def told_seconds(error: BaseException | None) -> float | None:
-    """Return the seconds that the text of this error tells of the wait that it ended; None for any
-    other error."""
+    """Return the seconds of the ended wait that the text of this error tells; None for any other
+    error."""
     seconds: float | None = getattr(error, "waited_seconds", None)
     return seconds
 
 
 def hide_our_frames() -> None:
-    """Hide the frames of this library in tracebacks of ended waits, and of a demand that does not
-    fit, that Python prints by itself.
+    """Hide the frames of this library in tracebacks that Python prints by itself, of ended waits
+    and of a demand that does not fit.
 
     Idempotent in a process.
     """

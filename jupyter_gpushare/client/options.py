@@ -72,8 +72,8 @@ def check_floor(wanted: Wanted, floor: int) -> None:
 
 
 def _bytes(value: str) -> float:
-    """Return the bytes of a size such as `4 GiB`; 0 for all else, also for a number without a unit,
-    which may be meant as any."""
+    """Return the bytes of a size such as `4 GiB`; 0 for all else, including a number without a
+    unit, which is ambiguous."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", str(value).lower())
     return float(found[1]) * UNITS.get(found[2], 0) if found else 0
 

@@ -1,12 +1,13 @@
-"""Which member of a process group of `torch.distributed` takes the turns on a device.
+"""The member of a process group of `torch.distributed` that takes the turns on a device.
 
 Members wait for each other in every collective. If two of them took turns on one device, the member
 with the turn would wait in an all-reduce for the member that waits for the turn: a deadlock. So the
-first member on a device that begins an iteration leads: it takes turns as usual. The others join
+first member that begins an iteration on a device leads: it takes turns as usual. The others join
 it.
 
-The members agree once in the life of a group, by a key in the group's own rendezvous store: its
-value is the leader. A store that serves two groups in succession gives the second the same leader.
+The members agree once in the life of a group, by a key in the group's own rendezvous store, whose
+value is the leader. A store that serves two groups in succession gives the second group the same
+leader.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many iterations of a training loop there are and remain, read from its tqdm bars."""
+"""The total and the remaining iterations of a training loop, read from its tqdm bars."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Progress(NamedTuple):
-    """The iterations of a loop that are left, and all that it has."""
+    """The iterations of a loop that remain, and all iterations of that loop."""
 
     left: int
     all: int

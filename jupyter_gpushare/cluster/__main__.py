@@ -1,4 +1,4 @@
-"""``python -m jupyter_gpushare.cluster``: the service of the user's jobs, set up by the
+"""``python -m jupyter_gpushare.cluster``: the service of the user's jobs, configured by the
 environment."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Acts on a job outside of the service: at the engine, and on the directory of a generation. The
-journal has them already, except for the outcome of a start."""
+journal has each act before it is done, but the outcome of a start only afterwards."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .looks.sights import ending_of
 
 
 class Started(NamedTuple):
-    """The outcome of the start of a job: its lease, or why nothing of it runs. Neither: the engine
-    has not said whether it was started."""
+    """The outcome of the start of a job: its lease, or why nothing of it runs. It has neither if
+    the engine did not answer whether the job was started."""
 
     job: str
     lease: Lease | None = None
@@ -31,7 +31,7 @@ EngineAct: TypeAlias = Callable[[], Started | None]
 
 
 class Acts:
-    """Each of them blocks, and twice is harmless; but a generation is started once."""
+    """Each act blocks. Repeating an act is harmless, except that a generation is started once."""
 
     def __init__(self, cluster: str, engine: Engine, hands: Hands, beat_seconds: float) -> None:
         self._cluster = cluster
@@ -60,7 +60,7 @@ class Acts:
         return Start(*what, user, job.spec.options)
 
     def ask_yield(self, job: JobRecord) -> None:
-        with suppress(EngineUnavailable):  # it is asked again
+        with suppress(EngineUnavailable):  # the next step asks again
             if job.handle:
                 self._engine.ask_yield(lease_of(job))
 
@@ -71,7 +71,7 @@ class Acts:
                 self._engine.kill(lease)
 
     def close(self, job: JobRecord) -> Ending:
-        """Close the generation: its survivors can write nothing more. Raises DirectoryLost, and
-        OSError: then it is not closed, and no other generation must be started."""
+        """Close the generation, so that surviving processes can write nothing more. Raises
+        DirectoryLost, and OSError if it is not closed: then no other generation may be started."""
         hand = self._hands.of(job.user)
         return ending_of(job, hand.close(job.directory, job.generation, [*job.place]))

@@ -1,4 +1,4 @@
-"""A job, its states, and the table of what follows from how a generation of it ended.
+"""A job, its states, and the table of outcomes: how a generation ended decides the next state.
 
 queued -> starting -> running (-> yielding) (-> ending) -> queued | done | failed | cancelled
 """
@@ -29,13 +29,13 @@ RANK_LOST = "a rank is lost"
 
 
 class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The wishes of a job. Its command is in its directory, for its launchers."""
+    """The request of a job. Launchers find its command in its directory."""
 
     gpus: Gpus
-    nodes: Annotated[int, Meta(ge=0, le=MOST_GPUS)] = 0  # at most this number of them; 0: any
-    resumes: bool = False  # it saves when it is asked to yield, and goes on from there
-    restarts: bool = False  # from its beginning, where it was lost
-    tells: bool = False  # what it computes; otherwise all time of its launchers counts
+    nodes: Annotated[int, Meta(ge=0, le=MOST_GPUS)] = 0  # at most; 0: any number
+    resumes: bool = False  # it saves when it is asked to yield, and resumes from there
+    restarts: bool = False  # it may start from its beginning again if it was lost
+    tells: bool = False  # it reports how long it computes; otherwise all time counts
     options: tuple[str, ...] = ()  # for the engine's own command, at each start
 
     @property
@@ -45,7 +45,7 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a service has to know of a job after a restart. Times are Unix seconds."""
+    """All that a restarted service has to know about a job. Times are Unix seconds."""
 
     id: str
     user: str
@@ -53,11 +53,11 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     spec: Spec
     submitted: float
     state: State = "queued"
-    since: float = 0.0  # when it came into its state
-    generation: int = 0  # of its last start; it never goes back
+    since: float = 0.0  # when it entered its state
+    generation: int = 0  # number of its last start; it only grows
     place: Mapping[str, Gpus] = {}  # GPUs of each node, while it is active
-    handle: str = ""  # the engine's name for what runs
-    resume: str = ""  # the checkpoint with which it goes on
+    handle: str = ""  # the engine's name for its processes
+    resume: str = ""  # the checkpoint to resume from
     told: float = 0.0  # seconds that this generation has computed, and the core has counted
     reason: str = ""  # why it is ending
     is_cancelled: bool = False
@@ -73,7 +73,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def resumes(self) -> bool:
-        """Whether it saves when it is asked to yield, and goes on from there."""
+        """Whether it saves when it is asked to yield, and resumes from there."""
         return self.spec.resumes or self.keeps
 
     @property
@@ -91,25 +91,26 @@ def lease_of(job: JobRecord) -> Lease:
 
 
 class Ending(NamedTuple):
-    """How a generation ended. `codes` has the exit status of the nodes that have said one."""
+    """How a generation ended. `codes` has the exit statuses that nodes have recorded."""
 
     nodes: int
     codes: Mapping[str, int] = {}
     has_launched: bool = False  # one of its launchers has begun
-    has_begun: bool = False  # one of its ranks may have
+    has_begun: bool = False  # one of its ranks may have begun
     computed: float = 0.0
     newest: str = ""  # its newest checkpoint
     reason: str = ""  # why the service ended it
-    was_asked: bool = False  # to yield
+    was_asked: bool = False  # it was asked to yield
     said: str = ""  # the last lines of a log
-    trouble: str = ""  # of its launchers
+    trouble: str = ""  # errors of its launchers
 
     def all_said(self, *codes: int) -> bool:
         return len(self.codes) == self.nodes and {*self.codes.values()} <= {*codes}
 
     @property
     def failure(self) -> int:
-        """The status of a rank that failed by itself; one that a signal has ended is lost."""
+        """The status of a rank that failed by itself; a rank that a signal ended is lost, not
+        failed."""
         failures = (code for code in self.codes.values() if 0 < code <= 255)
         return next((code for code in failures if code not in (YIELDED, FENCED)), 0)
 
@@ -119,7 +120,7 @@ class Ending(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """An event of the job, and its state from then on. `sentence` is how it ended, or why it was
+    """An event of the job, and its state from then on. `sentence` tells how it ended, or why it was
     not started."""
 
     what: str
@@ -134,7 +135,7 @@ class OutcomeRow(NamedTuple):
 
 
 def outcome_of(job: JobRecord, ending: Ending) -> Outcome:
-    """Return the outcome of the first row that holds."""
+    """Return the outcome of the first matching row."""
     return next(row.follows(job, ending) for row in TABLE if row.holds(job, ending))
 
 
@@ -143,7 +144,8 @@ def losses_of(job: JobRecord, ending: Ending) -> int:
 
 
 def can_go_on(job: JobRecord, ending: Ending) -> bool:
-    """A job that neither resumes nor restarts must not run twice."""
+    """Whether the job may start again. A job that neither resumes nor restarts must not run
+    twice."""
     return job.resumes or job.spec.restarts or not ending.has_begun
 
 
@@ -152,7 +154,7 @@ def is_refused(job: JobRecord, ending: Ending) -> bool:
 
 
 def is_not_started(job: JobRecord, ending: Ending) -> bool:
-    """The engine had its processes, and no rank has begun."""
+    """Whether the engine had its processes, but no rank has begun."""
     is_so = ending.reason == NOT_STARTED or not (ending.reason or ending.has_launched)
     return is_so and job.handle != "" and not ending.has_begun
 
@@ -186,7 +188,7 @@ TABLE = (
         lambda _, ending: ending.reason == REFUSED,
         lambda job, _: Outcome("failed", "failed", job.losses, job.sentence),
     ),
-    OutcomeRow(  # nothing of it was ever at the engine
+    OutcomeRow(  # the engine has never had a process of it
         lambda job, ending: not ending.has_begun and is_refused(job, ending),
         lambda job, ending: Outcome(ending.reason, "queued", job.losses),
     ),

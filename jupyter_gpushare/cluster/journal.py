@@ -1,7 +1,7 @@
-"""The state of each job, in a SQLite database: each transition of a job is one transaction, and on
-disk before the service acts on it.
+"""The state of each job, in a SQLite database. Each transition of a job is one transaction, and is
+on disk before the service acts on it.
 
-It keeps states, and not only events: after an upgrade, other states could follow from the events.
+It keeps states, and not only events: a newer version might derive other states from old events.
 Everything here blocks.
 """
 
@@ -115,7 +115,7 @@ RESTARTS = """
         AND yielded.what = 'yielded' AND ask.what = 'ask'
     ORDER BY computes.rowid DESC LIMIT ?
 """
-# Jobs that are removed have left what they used.
+# The use of removed jobs is still there.
 SERVICES = """
     SELECT sum(gpu_seconds) FROM uses WHERE job NOT IN (SELECT id FROM jobs WHERE ended IS NULL)
     GROUP BY job HAVING sum(gpu_seconds) > 0 ORDER BY max(hour) DESC LIMIT ?
@@ -126,7 +126,7 @@ NAMES = {"user": "user", "job": "job", "day": "date(hour, 'unixepoch', 'localtim
 class HourOfJob(NamedTuple):
     """The computation of a job in an hour."""
 
-    hour: int  # in Unix seconds, when it began
+    hour: int  # its beginning, in Unix seconds
     user: str
     job: str
     gpu_seconds: float
@@ -141,18 +141,19 @@ class JobEvent(NamedTuple):
 
 
 class Journal:
-    """Owns the database in the file at `path`, alone. Raises OSError or sqlite3.Error, and then
-    nothing of that call is in the database."""
+    """Owns the database in the file at `path` exclusively. A call that raises OSError or
+    sqlite3.Error has written nothing."""
 
     def __init__(self, path: Path, socket: Path | str = "") -> None:
-        """A service that listens at `socket` has it. Raises LimitExceeded where another one has."""
+        """Lock the journal for the service that listens at `socket`. Raises LimitExceeded if
+        another service has it."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = locked(
             path.with_suffix(".lock"), LockHolder(gethostname(), os.getpid(), str(socket))
         )
         try:
-            # WAL would need memory that processes share, and a network file system has none. FULL:
-            # a power cut loses no change of a state.
+            # TRUNCATE, since WAL needs shared memory, which network file systems lack. FULL, so
+            # that a power cut loses no change of a state.
             pragmas = ("journal_mode = TRUNCATE", "synchronous = FULL")
             self._database = opened(path, MIGRATIONS, *pragmas)
         except BaseException:
@@ -165,15 +166,16 @@ class Journal:
         os.close(self._lock)
 
     def write(self, job: JobRecord, event: JobEvent, uses: Iterable[HourOfJob] = ()) -> None:
-        """Write a job's change of state, and its row from then on. Its usage since the last row is
-        added, so it is counted once, whenever the service is killed."""
+        """Write a job's change of state and its new row, and add its usage since the last row. In
+        one transaction, so usage is counted exactly once even if the service is killed."""
         with transaction(self._database):
             self._database.execute(SET_JOB, row_of(job))
             self._database.execute(ADD_EVENT, event)
             self._database.executemany(ADD_USE, uses)
 
     def save(self, jobs: Iterable[JobRecord], uses: Iterable[HourOfJob] = ()) -> None:
-        """Write rows of jobs without a change of state, with their usage since their last ones."""
+        """Write rows of jobs whose state has not changed, with their usage since their last
+        rows."""
         with transaction(self._database):
             self._database.executemany(SET_JOB, map(row_of, jobs))
             self._database.executemany(ADD_USE, uses)
@@ -200,7 +202,8 @@ class Journal:
             self._database.execute(ADD_EVENT, event)
 
     def cluster(self) -> str:
-        """Return a name that no other journal has: engines find what runs by it."""
+        """Return the cluster's name, by which engines find its processes. No other journal has this
+        name."""
         (name,) = self._database.execute("SELECT name FROM cluster").fetchone()
         return str(name)
 
@@ -214,7 +217,8 @@ class Journal:
         return self._jobs(f"WHERE state NOT IN ({over}) {AS_SUBMITTED}", sorted(OVER))
 
     def newest(self, count: int) -> list[JobRecord]:
-        """Return all jobs, finished ones too, in the order in which they were submitted."""
+        """Return the newest `count` jobs, including finished ones, in the order in which they were
+        submitted."""
         newest = "SELECT rowid FROM jobs ORDER BY submitted DESC, rowid DESC LIMIT ?"
         return self._jobs(f"WHERE rowid IN ({newest}) {AS_SUBMITTED}", (count,))
 
@@ -226,8 +230,8 @@ class Journal:
         return [JobEvent(*row) for row in rows]
 
     def restarts(self, count: int) -> list[float]:
-        """Return the cost of the newest of them: seconds for which the GPUs of a job that was
-        stopped and started again did not compute."""
+        """Return the costs of the newest `count` restarts: the seconds for which the GPUs of a
+        stopped and restarted job did not compute."""
         return [seconds for (seconds,) in self._database.execute(RESTARTS, (count,))]
 
     def services(self, count: int) -> list[float]:
@@ -244,13 +248,14 @@ class Journal:
             self._database.execute("DELETE FROM jobs WHERE id = ?", (job,))
 
     def see_nodes(self, now: float, names: Iterable[str]) -> None:
-        """The engine has named these."""
+        """Note that the engine has named these nodes now."""
         with transaction(self._database):
             rows = [(now, name) for name in names]
             self._database.executemany("UPDATE nodes SET seen = ? WHERE name = ?", rows)
 
     def remove_old(self, before: float, uses_before: float, held: Collection[str]) -> None:
-        """Remove events, uses, and nodes that were not seen since, and are not `held`."""
+        """Remove events and uses before these times, and nodes that the engine has not named since
+        and that are not `held`."""
         old = self._database.execute("SELECT name FROM nodes WHERE seen < ?", (before,))
         gone = [(name,) for (name,) in old if name not in held]
         with transaction(self._database):
@@ -264,7 +269,7 @@ class Journal:
 
 
 class LockHolder(msgspec.Struct, frozen=True):
-    """The service that has a journal: it may be on another machine, which shares the files."""
+    """The service that has a journal. It may run on another machine with the same files."""
 
     host: str
     pid: int
@@ -275,7 +280,8 @@ class LockHolder(msgspec.Struct, frozen=True):
 
 
 def locked(path: Path, holder: LockHolder) -> int:
-    """Return a file that this process alone has locked, until it ends, and that names it."""
+    """Lock a file for the life of this process, and write its name there. Returns the
+    descriptor."""
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -295,7 +301,7 @@ def locked(path: Path, holder: LockHolder) -> int:
 
 
 def holder_in(file: int) -> str:
-    """Return its lock's owner, which may be writing it just now."""
+    """Return the owner of a lock file, which may not be fully written yet."""
     try:
         return str(msgspec.json.decode(os.pread(file, MOST_HOLDER_BYTES, 0), type=LockHolder))
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""Runs the steps of a service, and between them answers the questions of people."""
+"""Runs the steps of a service, and answers the questions of people between them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Answer = TypeVar("Answer")
 
 
 class ServiceLoop:
-    """`make` restores the service from its journal. It is called again after a step or a question
-    that could not be written: what that service knows is more than the journal has.
+    """`make` restores the service from its journal. After a failed write to the journal, `make` is
+    called again, since the old service knows more than the journal has.
 
-    No question waits for an engine that looks, starts, asks or kills, except for those that come
-    before the first look of a service: without nodes it would refuse all jobs."""
+    Questions do not wait for the engine, except before the first look of a service: without nodes
+    it would refuse all jobs."""
 
     def __init__(self, make: Callable[[], ClusterService], seconds: float) -> None:
         self._make = make
         self._seconds = seconds
         self._restoring = Lock()
-        self._lock = Lock()  # of the service; the engine is asked without it
+        self._lock = Lock()  # for the service; not held while the engine is asked
         self._service: ClusterService | None = None
 
     def run(self, tell: Callable[[ClusterService], None], stopped: Event) -> None:
-        """Run steps until it is stopped. `tell` is called after each step."""
+        """Run steps until `stopped` is set. `tell` is called after each step."""
         while not stopped.wait(self._seconds):
             try:
                 self._step(tell)
@@ -39,14 +39,15 @@ class ServiceLoop:
 
     def ask(self, question: Callable[[ClusterService], Answer]) -> Answer:
         """Ask the service, from any thread. Raises BrokerUnavailable if the journal cannot be
-        written, and what the question raises."""
+        written, and the errors of the question."""
         try:
             return self._locked(self._restored(), question)
         except (sqlite3.Error, OSError) as error:
             raise BrokerUnavailable(f"nothing is changed: {cause(error)}") from None
 
     def _restored(self) -> ClusterService:
-        """Return the service. The next step acts as it has decided."""
+        """Return the service, restored if necessary. Its first decision is carried out by the next
+        step."""
         with self._restoring:
             if (service := self._service) is None:
                 service = self._make()
@@ -70,7 +71,8 @@ class ServiceLoop:
     def _locked(
         self, service: ClusterService, change: Callable[[ClusterService], Answer]
     ) -> Answer:
-        """Raises OSError where another thread has dropped the service, too."""
+        """Make a change under the lock. Raises OSError, too, if another thread has dropped the
+        service."""
         with self._lock:
             if service is not self._service:
                 raise OSError("the journal could not be written")

@@ -1,4 +1,4 @@
-"""The process of a service. It ends by a signal, or once no job is left and no question comes."""
+"""The process of a service. It ends by a signal, or after a time without jobs and questions."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from .server import Access, Server
 from .service import ClusterService
 
 LOOK_SECONDS = {"local": 1.0, "slurm": 5.0, "ray": 1.0}  # unless a setting says otherwise
-MakeEngine = Callable[[str], Engine]  # of the name of a cluster
+MakeEngine = Callable[[str], Engine]  # by the name of a cluster
 
 
 def run(settings: Settings) -> None:
-    """Raises InvalidValue, BrokerUnavailable, and LimitExceeded where another one has the
-    journal."""
+    """Run the service until it ends. Raises InvalidValue, BrokerUnavailable, and LimitExceeded if
+    another one has the journal."""
     path = checked(cluster_socket_path(settings))
     rules = rules_of(settings)
     hands = Hands(words_of(settings.cluster_as_user))
@@ -78,7 +78,7 @@ def access_of(settings: Settings, hands: Hands) -> Access:
 
 
 def without_options(options: Sequence[str]) -> Sequence[str]:
-    """Raises InvalidValue where there are any."""
+    """Return no options. Raises InvalidValue if there are any."""
     if options:
         raise InvalidValue(
             f"{options[0]} is for sbatch, and these jobs do not run on Slurm: submit without `--`"
@@ -121,7 +121,7 @@ def on_ray(settings: Settings, hands: Hands) -> MakeEngine:
     return lambda cluster: RayEngine(cluster, settings.cluster_ray_address)
 
 
-# Each refuses wrong settings before there is a journal.
+# Each function refuses wrong settings before there is a journal.
 ENGINES: dict[str, Callable[[Settings, Hands], MakeEngine]] = {
     "local": local,
     "slurm": slurm,
@@ -147,7 +147,7 @@ def serve(server: Server, loop: ServiceLoop, idle_seconds: float) -> None:
         signal.signal(number, lambda *_: stopped.set())
 
     def tell(service: ClusterService) -> None:
-        if not server.path.exists():  # so that one can start that is found
+        if not server.path.exists():  # end, so that clients can start and find another one
             stopped.set()
         if service.jobs():
             server.asked = time.monotonic()
@@ -187,8 +187,8 @@ def bounds_of(settings: Settings) -> Bounds:
 
 
 def this_machine() -> dict[str, Devices]:
-    """Return the GPUs of this machine that CUDA_VISIBLE_DEVICES of this process shows, and slices
-    of GPUs; where there is none, its device `host`, and then jobs see no GPU. Raises InvalidValue
-    where only CUDA knows which GPU a number means."""
+    """Return the GPUs, and slices of GPUs, that CUDA_VISIBLE_DEVICES of this process shows. If
+    there are none, return the device `host`; then jobs see no GPU. Raises InvalidValue if only CUDA
+    knows which GPU a number means."""
     allowed = [gpu.uuid for gpu in Visible(gpus(), as_at_first(os.environ)).allowed]
     return {HERE: Devices(allowed or ["none"], is_host=not allowed)}

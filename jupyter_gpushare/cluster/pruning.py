@@ -17,7 +17,7 @@ PRUNE_SECONDS = 3600.0
 
 
 class Retention(NamedTuple):
-    """Days; 0: no limit."""
+    """How long records are kept, in days; 0: without limit."""
 
     jobs: float
     uses: float
@@ -27,22 +27,23 @@ ALL = Retention(jobs=0, uses=0)
 
 
 class Pruning:
-    """Raises what the journal raises."""
+    """Each method raises the errors of the journal."""
 
     def __init__(self, journal: Journal, hands: Hands, keep: Retention) -> None:
         self._journal, self._hands, self._keep = journal, hands, keep
-        self._pruned = NEVER  # when events, nodes and uses were
+        self._pruned = NEVER  # when events, nodes and uses were last pruned
 
     def forget_one(self, now: float) -> None:
-        """One job alone, since a large checkpoint takes time. Files that cannot be removed stay."""
+        """Remove one old job; only one, since a large checkpoint takes time. Files that cannot be
+        removed stay."""
         if (job := self._journal.over_before(before(now, self._keep.jobs))) is not None:
             with suppress(OSError):
                 self._hands.of(job.user).forget(job.directory)
             self._journal.forget(job.id)
 
     def prune(self, now: float, nodes: Mapping[str, Node], held: Collection[str]) -> bool:
-        """The engine names these nodes, and jobs hold GPUs of some. Return whether it was time for
-        it."""
+        """Remove old events, uses and nodes, if it is time; return whether it was. The engine names
+        these `nodes`, and jobs hold GPUs of those in `held`."""
         if 0 <= now - self._pruned < PRUNE_SECONDS:
             return False
         self._pruned = now

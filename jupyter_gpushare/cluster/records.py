@@ -1,4 +1,4 @@
-"""The jobs that have not ended, as the journal has them: all is written there first."""
+"""The jobs that have not ended, as in the journal: each change is written there first."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ SAVE_SECONDS = 60.0
 
 
 class Records:
-    """Raises what the journal raises, and then nothing is changed."""
+    """Each method raises the errors of the journal, and then has changed nothing."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._jobs = {job.id: job for job in journal.present()}
         self._uses: dict[str, dict[int, float]] = {}  # GPU-seconds by job and hour, not written yet
-        self._saved = 0.0  # when those were written last
+        self._saved = 0.0  # when uses were last written
 
     def __getitem__(self, id: str) -> JobRecord:
         return self._jobs[id]
 
     def get(self, id: str) -> JobRecord | None:
-        """Return a job; a finished one, too."""
+        """Return a job, even a finished one."""
         return self._jobs.get(id) or self._journal.job(id)
 
     def all(self) -> list[JobRecord]:
@@ -42,7 +42,7 @@ class Records:
         return {lease_of(job) for job in self.active() if job.handle}
 
     def write(self, now: float, job: JobRecord, what: str, detail: str = "") -> JobRecord:
-        """Write a job's change of state, and its row from then on."""
+        """Write a job's change of state, with its new row."""
         before = self._jobs.get(job.id)
         if before is None or before.state != job.state:
             job = replace(job, since=now)
@@ -56,8 +56,8 @@ class Records:
         return job
 
     def count(self, now: float, job: JobRecord, gpu_seconds: float) -> JobRecord:
-        """Note that it has computed. The journal gets this with the job's next change of state, or
-        by `save`."""
+        """Note that a job has computed. The journal gets this with the job's next change of state,
+        or by `save`."""
         self._jobs[job.id] = job
         hours, hour = self._uses.setdefault(job.id, {}), int(now) // HOUR_SECONDS * HOUR_SECONDS
         hours[hour] = hours.get(hour, 0.0) + gpu_seconds
@@ -69,7 +69,7 @@ class Records:
             self._saved = now
 
     def save(self) -> None:
-        """Write what was counted."""
+        """Write the counted use to the journal."""
         if jobs := [self._jobs[id] for id in self._uses]:
             self._journal.save(jobs, [use for job in jobs for use in self._uses_of(job)])
             self._uses = {}

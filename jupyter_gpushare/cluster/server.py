@@ -1,5 +1,5 @@
-"""The socket of the service: each question of a connection is answered in a thread of its own, for
-the user that the kernel names. A service of one user answers that one alone."""
+"""The socket of the service. Each connection has its own thread, and gets answers as the user that
+the kernel reports. A service of one user answers only this user."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ CONNECTIONS_OF_A_USER = 100
 
 
 class Access(NamedTuple):
-    """The users that may connect: by mode and group of the socket, and by `hands`. `options_of`
-    returns what their jobs tell the engine as the engine takes it, or raises InvalidValue."""
+    """The users that may connect, by mode and group of the socket, and by `hands`. `options_of`
+    returns the options of a job as the engine takes them, or raises InvalidValue."""
 
     hands: Hands
     options_of: Callable[[Sequence[str]], Sequence[str]]
     mode: str = "0600"
     group: str = ""
-    jobs_per_user: int = sys.maxsize  # that are not over
+    jobs_per_user: int = sys.maxsize  # unfinished ones
 
 
 class Server(socketserver.ThreadingUnixStreamServer):
@@ -60,13 +60,13 @@ class Server(socketserver.ThreadingUnixStreamServer):
     request_queue_size = 128
 
     def __init__(self, path: Path, loop: ServiceLoop, cluster: str, access: Access) -> None:
-        """Raises OSError, and InvalidValue for a group that there is not."""
+        """Raises OSError, and InvalidValue for a group that does not exist."""
         self.path = path
         self._loop, self._cluster, self._access = loop, cluster, access
-        self._connections = Counter[str]()  # of each user
+        self._connections = Counter[str]()  # by user
         self._lock = Lock()
-        self.asked = time.monotonic()  # when a question came last
-        path.unlink(missing_ok=True)  # of a service that was killed: only one has the journal
+        self.asked = time.monotonic()  # when the last question came
+        path.unlink(missing_ok=True)  # left by a killed service, since only one has the journal
         mask = os.umask(0o177)
         try:
             super().__init__(os.fspath(path), ClusterHandler)
@@ -124,7 +124,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
     def answer(self, user: str, question: Question) -> FromCluster:
         """Raises GpuShareError."""
         self.asked = time.monotonic()
-        if isinstance(question, Submit):  # whose file system may be slow
+        if isinstance(question, Submit):  # no lock: file systems may be slow
             self._check(user, question)
         return self._loop.ask(lambda service: self._answer(service, user, question))
 

@@ -1,12 +1,12 @@
 """The service of a cluster: it orders jobs on an engine that launches them.
 
-Each step looks at the engine, finds what has become of the active jobs, lets the queue decide, and
-acts. Each change of a job's state is in the journal before anything is done about it, so the
-process may be killed at any moment: another one restores the queue from the journal, finds what
-runs, and goes on. A generation in the journal that was not started costs a number.
+Each step looks at the engine, follows the active jobs, lets the queue decide, and acts. Each change
+of a job's state is in the journal before the service acts on it. So the process may be killed at
+any moment: another one restores the queue from the journal, finds the running generations, and
+continues. If a generation in the journal was never started, only its number is lost.
 
-Looks and acts ask the engine, and change nothing here: jobs may come and be cancelled in other
-threads meanwhile. Everything else asks no engine, and runs in one thread at a time.
+Looks and acts ask the engine, and change no state of the service, so other threads may submit and
+cancel jobs meanwhile. All other methods ask no engine, and run in one thread at a time.
 
 It has no socket, process or thread, and takes the time from `clock` alone.
 """
@@ -43,9 +43,9 @@ from .records import Records
 from .troubles import Troubles
 
 UNKNOWN = "the engine has not said whether it was started"
-RESTARTS = 20  # the newest; their median counts
-KNOWN = 1000  # finished jobs from which `gittins` learns
-TURN_OF_RESTARTS = 10  # times as long as one of them
+RESTARTS = 20  # the number of newest ones, whose median counts
+KNOWN = 1000  # the number of finished jobs from which `gittins` learns
+TURN_OF_RESTARTS = 10  # the least turn in restarts
 REFUSALS = {
     NO_ROOM: "its last start was refused",
     NOT_STARTED: "its last start came to nothing",
@@ -54,7 +54,7 @@ REFUSALS = {
 
 class ClusterService:
     """Each method blocks, and raises sqlite3.Error or OSError if the journal cannot be written.
-    Then this object knows more than the journal, and another one has to take its place."""
+    Then this object knows more than the journal, and has to be replaced by a new one."""
 
     def __init__(
         self,
@@ -68,8 +68,8 @@ class ClusterService:
         hands: Hands | None = None,
         keep: Retention = ALL,
     ) -> None:
-        """`engine` is one of the journal's cluster, and `rules` have `told`. `clock` returns Unix
-        time. Without `hands` all jobs are of the service's own user."""
+        """`engine` has to be of the journal's cluster, and `rules` have to have `told`. `clock`
+        returns Unix time. Without `hands` all jobs are of the service's own user."""
         self._journal, self._engine, self._clock, self._bounds = journal, engine, clock, bounds
         self._hands = hands or Hands()
         self._acts = Acts(journal.cluster(), engine, self._hands, bounds.beat)
@@ -83,18 +83,18 @@ class ClusterService:
         self._set_least()
         self._learn()
         self._postponed = Postponed(bounds.postponed, bounds.most_postponed)
-        self._swept = NEVER  # when all that runs was looked at
+        self._swept = NEVER  # when all running leases were last looked at
         self._decided: list[EngineAct] = []
         self._sights: dict[str, Sight] = {}  # of active jobs, in the last step
         self._troubles = Troubles()
-        self.nodes: Mapping[str, Node] = {}  # as the engine has said last
-        self.engine_trouble = ""  # why the engine did not answer in the last step
+        self.nodes: Mapping[str, Node] = {}  # the engine's last answer
+        self.engine_trouble = ""  # of the last step: why the engine did not answer, or has no nodes
 
     # --- what people ask for ----------------------------------------------------------------------
 
     def submit(self, id: str, user: str, directory: str, spec: Spec) -> JobRecord:
-        """Submit a job; the same one again changes nothing. Raises InvalidValue, DoesNotFit, and
-        EngineUnavailable where no node has ever been seen."""
+        """Submit a job. Repeating this has no effect. Raises InvalidValue, DoesNotFit, and
+        EngineUnavailable if no node has ever been seen."""
         if (known := self._records.get(id)) is not None:
             if (known.user, known.directory, known.spec) != (user, directory, spec):
                 raise InvalidValue(f"there is another job of the id {id}")
@@ -117,7 +117,7 @@ class ClusterService:
             raise
 
     def cancel(self, id: str) -> JobRecord:
-        """Cancelling a finished job has no effect. Raises UnknownJob."""
+        """Cancel a job. Cancelling a finished job has no effect. Raises UnknownJob."""
         job = self.job(id)
         now = self._clock()
         if job.state == "queued":
@@ -127,7 +127,7 @@ class ClusterService:
         return job
 
     def jobs(self, all: bool = False) -> list[JobRecord]:
-        """Return jobs that have not ended; `all`: the newest ones that have, too."""
+        """Return jobs that have not ended; with `all`, the newest finished ones, too."""
         if not all:
             return self._records.all()
         present = {job.id: job for job in self._records.all()}
@@ -135,7 +135,7 @@ class ClusterService:
         return [*present.values(), *newest]
 
     def job(self, id: str) -> JobRecord:
-        """Return the job of this id, or the only one whose id begins so, with its name. Raises
+        """Return the job with this id, or the only job whose id begins with it. Raises
         UnknownJob."""
         if (job := self._records.get(id)) is not None:
             return job
@@ -157,7 +157,7 @@ class ClusterService:
         return self._sights.get(job.id, NOTHING)
 
     def trouble(self, job: JobRecord) -> str:
-        """Return what kept the last step from looking after it; empty: nothing."""
+        """Return why the last step could not look after the job; empty if it could."""
         return self._troubles.of(job.id)
 
     def line(self, wants_part: bool) -> Line:
@@ -165,11 +165,11 @@ class ClusterService:
         return self._queues.line(wants_part)
 
     def refusal(self, job: JobRecord) -> str:
-        """Return what has become of its last start; empty: it has computed."""
+        """Return why the job's last start failed; empty if the job has computed since."""
         return self._postponed.refusal(job.id)
 
     def uses(self, asked: LookAtUse, user: str | None) -> JobUses:
-        """Return what jobs have used, of one user or of all."""
+        """Return the use by the jobs of one user, or of all."""
         self._records.save()
         return JobUses(self._journal.uses(asked, user))
 
@@ -180,7 +180,7 @@ class ClusterService:
     # --- a step -----------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Look, decide and act, where no other thread asks."""
+        """Look, decide and act, in a process without other threads."""
         self.decide(self.look())
         for act in self.acts():
             if started := act():
@@ -192,7 +192,7 @@ class ClusterService:
         return look_at(self._engine, self._records.leases(), asks_for_all)
 
     def decide(self, look: EngineLook) -> None:
-        """`look` was made since the last decision."""
+        """Decide after a look, which has to be newer than the last decision."""
         now = self._clock()
         self.engine_trouble = look.trouble
         before = held(self._records.active())
@@ -212,8 +212,8 @@ class ClusterService:
         self._hands.keep({job.user for job in self._records.all()})
 
     def acts(self) -> list[EngineAct]:
-        """Return the acts that were decided since the last call. The caller runs them in this
-        order before the next look, and settles those that start a job."""
+        """Return the acts decided since the last call. The caller runs them in this order before
+        the next look, and calls `settle` for each start."""
         acts, self._decided = self._decided, []
         return acts
 
@@ -226,7 +226,7 @@ class ClusterService:
         elif started.reason:
             self._close(now, replace(job, reason=started.reason, sentence=started.sentence))
         else:
-            self._swept = NEVER  # the next sweep finds whether it was started
+            self._swept = NEVER  # the next sweep, at once, finds whether it was started
 
     def _prune(self, now: float, look: EngineLook) -> None:
         self._pruning.forget_one(now)
@@ -247,11 +247,11 @@ class ClusterService:
             told = {name: max(gpus) for name, gpus in more.items()}
             self._journal.set_nodes(more, JobEvent(now, "", 0, "nodes", str(told)))
             self._most |= more
-            self._queues.set_nodes(now, self._most)  # what jobs may want, though others use some
+            self._queues.set_nodes(now, self._most)  # jobs may request GPUs that others use
 
     def _sweep(self, now: float, look: EngineLook) -> None:
-        """Adopt what runs and should, and kill what should not: a generation that was given up, or
-        is of a finished job."""
+        """Adopt the leases that should run, and kill those that should not: of generations that
+        were given up, and of finished jobs."""
         if look.found is None:
             return
         self._swept = now
@@ -299,13 +299,13 @@ class ClusterService:
                 self._close(now, job)
 
     def _set_least(self) -> None:
-        """Set the least turn of a job from measured restarts: jobs that start slowly would
-        otherwise do little but start."""
+        """Set the least turn of a job from measured restarts. Otherwise jobs that start slowly
+        would spend their turns on starting."""
         costs = self._journal.restarts(RESTARTS)
         self._queues.set_least(least_of(costs, self._least, self._bounds.most_least))
 
     def _learn(self) -> None:
-        """Finished jobs tell how much jobs compute."""
+        """Tell the queues how much finished jobs have computed."""
         if self._learns:
             self._queues.set_known(self._journal.services(KNOWN))
 
@@ -319,7 +319,7 @@ class ClusterService:
             self._start(now, self._records[id], place)
 
     def _ask(self, now: float, job: JobRecord) -> None:
-        """A job that does not resume is never asked, and ends with its node."""
+        """Ask a job to yield. A job that does not resume is never asked, and ends with its node."""
         if job.resumes and job.state in ("starting", "running"):
             job = self._write(now, job, "ask", state="yielding")
             self._decided.append(partial(self._acts.ask_yield, job))
@@ -335,12 +335,12 @@ class ClusterService:
     def _close(self, now: float, job: JobRecord) -> None:
         if not job.handle and not job.reason:
             job = replace(job, reason=NOT_STARTED, sentence=UNKNOWN)
-        self._kill(lease_of(job))  # what still runs of it
+        self._kill(lease_of(job))  # processes that still run
         try:
             ending = self._acts.close(job)
         except DirectoryLost as error:
             self._settle(now, job, without_directory(job, error))
-        except OSError as error:  # no other generation is started before it is closed
+        except OSError as error:  # no other generation may start before this one is closed
             if job.is_cancelled:
                 self._settle(now, job, Outcome(CANCELLED, "cancelled"))
             else:
@@ -377,13 +377,14 @@ class ClusterService:
         more = computed - job.told
         gangs = self._queues.of(job)
         gangs.served(now, job, more)
-        # Both change at once, since they may be saved before the next change of state: otherwise
-        # the time is lost, or counted twice, if the service is killed between them.
+        # Both values change together, since they may be saved before the next change of state.
+        # Otherwise the time would be lost or counted twice if the service is killed in between.
         job = replace(job, told=computed, core=gangs.progress(job.id), saved=now)
         return self._records.count(now, job, more * job.spec.gpus)
 
     def _move(self, now: float, job: JobRecord, where: Mapping[str, int]) -> JobRecord:
-        """Write first that its GPUs are not those of others, or it would be asked to leave them."""
+        """Follow the engine's choice of GPUs. First write that they are the job's: as GPUs of
+        others, the job would be asked to leave them."""
         job = self._write(now, job, "moved", str(where), place=where)
         ours = held(self._records.active())
         self._queues.set_nodes(now, usable(self.nodes, ours))
@@ -391,7 +392,7 @@ class ClusterService:
         return job
 
     def _note(self, now: float, job: JobRecord, sentence: str) -> None:
-        """Write it once, although each step finds it."""
+        """Write a trouble once, although each step meets it."""
         if self._troubles.is_new(job.id, sentence):
             self._write(now, job, "note", sentence)
 
@@ -403,13 +404,14 @@ class ClusterService:
 
 
 def least_of(costs: Sequence[float], least: float, most: float) -> float:
-    """Return the seconds that a turn computes, after restarts that have cost these seconds."""
+    """Return the least seconds that a turn computes, given the costs of restarts."""
     restart = statistics.median(costs) if costs else 0.0
     return max(least, min(TURN_OF_RESTARTS * restart, most))
 
 
 def is_moved(job: JobRecord, where: Mapping[str, int]) -> bool:
-    """The engine has chosen other GPUs, as many in all. Its other statements are not trusted."""
+    """Whether the engine has chosen other GPUs for the job, the same number in all. An answer with
+    another number is not trusted."""
     are_all = sum(where.values()) == job.spec.gpus and all(n > 0 for n in where.values())
     return are_all and {**where} != {**job.place}
 
@@ -419,8 +421,8 @@ def usable(
     now: Mapping[str, Gpus],
     before: Mapping[str, Gpus] = MappingProxyType({}),
 ) -> dict[str, Capacity]:
-    """The GPUs of each node that jobs may have. Jobs have those of `now`, and had those of `before`
-    at the look."""
+    """Return the GPUs of each node that jobs may have. `now` are the GPUs of jobs now, and `before`
+    those at the look."""
     return {
         name: capacity(node, gpus_for_jobs(node, now.get(name, 0), before.get(name, 0)))
         for name, node in nodes.items()
@@ -428,8 +430,8 @@ def usable(
 
 
 def gpus_for_jobs(node: Node, now: Gpus, before: Gpus) -> Gpus:
-    """Return all GPUs but those that other programs use, and those that processes of closed
-    generations have not released. A silent node has those of its jobs alone: it starts nothing."""
+    """Return all GPUs except those that other programs use, or that processes of closed generations
+    have not released. A silent node has only those of its jobs, since it starts nothing."""
     if not node.alive:
         return 0
     if node.is_silent:
@@ -438,7 +440,7 @@ def gpus_for_jobs(node: Node, now: Gpus, before: Gpus) -> Gpus:
 
 
 def held(active: Iterable[JobRecord]) -> dict[str, Gpus]:
-    """The GPUs of each node that jobs have."""
+    """Return the GPUs that jobs have on each node."""
     ours: dict[str, Gpus] = {}
     for job in active:
         for name, gpus in job.place.items():

@@ -1,4 +1,4 @@
-"""Troubles that keep the service from looking after a job, for as long as each step meets them."""
+"""Troubles that keep the service from looking after a job, as long as each step meets them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class Troubles:
         self._now: dict[str, str] = {}
 
     def begin(self) -> None:
-        """A step begins, and meets those that are left."""
+        """Begin a step, which notes the troubles that it meets."""
         self._before, self._now = self._now, {}
 
     def is_new(self, id: str, sentence: str) -> bool:

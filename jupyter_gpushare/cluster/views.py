@@ -40,7 +40,7 @@ def of_before(trouble: str) -> str:
 
 
 def free_of(service: ClusterService) -> Capacity:
-    """The GPUs of all nodes that jobs may have and no job has."""
+    """Return the GPUs of all nodes that jobs may have, and that no job has."""
     ours = held(service.jobs())
     there = usable(service.nodes, ours)
     whole = (max(0, gpus.whole - ours.get(name, 0)) for name, gpus in there.items())
@@ -69,7 +69,8 @@ def node_view(name: str, node: Node, ours: Gpus) -> NodeView:
 def job_view(
     service: ClusterService, user: str, job: JobRecord, line: Line, free: Capacity, now: float
 ) -> JobView:
-    """Another user's job has no directory, and no details of its failures."""
+    """Return the view of a job. The view of another user's job has no directory, and no details of
+    failures."""
     told, is_shown = service.sight(job).told, user == job.user or has_all_rights(user)
     said = sentence_of(service, job, line, free, now, is_shown)
     return JobView(
@@ -113,15 +114,14 @@ def sentence_of(
 
 
 def in_a_line(sentence: str) -> str:
-    """Return the sentence without a traceback in it, but for the last line, which tells the
-    error."""
+    """Return the sentence with only the last line of a traceback, which tells the error."""
     first, *others = sentence.strip().splitlines() or [""]
     return f"{first.partition(': ')[0]}: {others[-1].strip()}" if others else first
 
 
 def without_detail(text: str) -> str:
-    """Return what has happened without its cause, which may have lines of a log or names of files:
-    it follows a colon."""
+    """Return the text up to the first colon: the cause behind it may have lines of a log or names
+    of files."""
     return text.partition(": ")[0]
 
 

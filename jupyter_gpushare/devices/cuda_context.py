@@ -13,28 +13,29 @@ from ..settings import load
 from . import nvml
 from .visible import Visible
 
-LOOKS = 4  # at the first iterations, which do not use a lane
+LOOKS = 4  # measurements, at the first iterations, which do not use a lane
 
 
 class CudaContext:
     """The context of this process on its `cuda:N`; `bytes` is its known size, 0 before CUDA runs
     here.
 
-    It is measured: the memory of this process by the driver, less what PyTorch has reserved. If the
-    driver does not say, as in most containers, it is the setting `cuda_context_bytes`.
+    The size is the memory that the driver reports for this process, less the bytes that PyTorch has
+    reserved. If the driver reports none, as in most containers, it is the setting
+    `cuda_context_bytes`.
     """
 
     def __init__(self, device: str) -> None:
         try:
             self._uuid = Visible(nvml.gpus()).named(device).uuid
-        except GpuShareError:  # then the driver does not know it by that name
+        except GpuShareError:  # the driver knows no device of that name
             self._uuid = ""
         self._looks = 0
         self.bytes = 0
 
     def look(self, reserved: int) -> None:
-        """CUDA runs, and PyTorch has reserved this number of bytes. Only the first calls ask the
-        driver."""
+        """Measure the context while CUDA runs and PyTorch has reserved `reserved` bytes. Only the
+        first calls ask the driver."""
         if self._looks < LOOKS:
             self._looks += 1
             self.bytes = max(self.bytes, context_bytes(self._uuid, reserved))

@@ -21,11 +21,11 @@ class MappedMemory(Protocol):
 class Device(NamedTuple):
     """`name` as users type it (host, cuda:0); `capacity_bytes` is the memory that may be shared.
 
-    `make_lane_memory` is absent where the sessions of a lane do not share its memory physically.
-    The memory of a lane consists of chunks of `chunk_bytes` that sessions make; or the broker
-    makes it, with one descriptor. `uuid` is the name of a GPU for processes that number the GPUs
-    differently. `usage` returns which processes have memory of it now, and None where that is not
-    known; it is absent for devices that are not asked.
+    `make_lane_memory` is absent if the sessions of a lane do not share its memory physically. The
+    memory of a lane consists of chunks of `chunk_bytes` that sessions make, or the broker makes it,
+    with one descriptor. `uuid` names a GPU for processes that number the GPUs differently. `usage`
+    returns the processes that have memory of the device now, or None if that is not known; it is
+    absent for devices that are not asked.
     """
 
     name: str

@@ -1,7 +1,8 @@
-"""The view of NVML: which GPUs there are, and which processes use their memory.
+"""NVML's view: the GPUs of this host or container, and the processes that use their memory.
 
 It makes no CUDA context. NVML counts GPUs in the order of the PCI bus and shows all of them,
-whatever `CUDA_VISIBLE_DEVICES` says. Nothing here raises: what NVML does not tell is absent.
+whatever `CUDA_VISIBLE_DEVICES` says. Nothing here raises: figures that NVML does not report are
+absent.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Gpu(NamedTuple):
 class GpuUse(NamedTuple):
     """The use of a GPU: `used_bytes` of its capacity are taken, by all processes together.
 
-    `processes` are bytes by process id; None where the driver does not tell how many.
+    `processes` are bytes by process id; None as bytes if the driver does not report them.
     """
 
     used_bytes: int
@@ -61,7 +62,8 @@ def process_bytes(uuid: str, pid: int) -> int | None:
 
 
 def driver() -> tuple[str, str]:
-    """Return the driver's version and the reason why it does not answer; one of both is empty."""
+    """Return the driver's version and the reason why it does not answer; one of the two is
+    empty."""
     try:
         return str(_opened().nvmlSystemGetDriverVersion()), ""
     except Exception as error:

@@ -1,11 +1,11 @@
-"""Which GPUs this process sees, and what CUDA calls them here.
+"""The GPUs that this process sees, and CUDA's numbers of them here.
 
-The broker sees every GPU of the host. A process sees those that `CUDA_VISIBLE_DEVICES` lets it
-see, counted in CUDA's own order: the device that users and PyTorch call `cuda:0` is the first of
-them. A UUID means the same GPU in every process, so the broker is told the UUID.
+The broker sees every GPU of the host. A process sees those that `CUDA_VISIBLE_DEVICES` lets it see,
+counted in CUDA's own order: the device that users and PyTorch call `cuda:0` is the first of them. A
+UUID means the same GPU in every process, so the broker is told the UUID.
 
-If a session may have any of several GPUs (`auto`), the one that it gets becomes the only visible
-one, so that unchanged code computes there. Once CUDA runs in this process it is too late for that:
+If a session may have any of several GPUs (`auto`), the GPU that it gets becomes the only visible
+one, so that unchanged code computes there. Once CUDA runs in this process, its GPUs stay fixed:
 then `auto` is the first visible one.
 """
 
@@ -21,7 +21,7 @@ from .nvml import Gpu, gpus
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
-BEFORE = "GPUSHARE_VISIBLE_BEFORE"  # what we have set VARIABLE to, and what it was, if it was set
+BEFORE = "GPUSHARE_VISIBLE_BEFORE"  # our value of VARIABLE, and the former one if there was one
 UUIDS = ("GPU-", "MIG-")
 DOUBT = (
     "CUDA numbers different GPUs by their speed, which only CUDA knows: set"
@@ -85,8 +85,9 @@ class Visible:
 
 
 def wanted(device: str) -> tuple[str, list[str]]:
-    """Return what to ask the broker for, given a device as it is typed here: the UUID of a GPU or
-    `host`; or `auto`, and the UUIDs among which to choose. Raises GpuShareError."""
+    """Return the device to request from the broker for a device as the user typed it: `host`, or
+    the UUID of a GPU; or `auto`, with the UUIDs among which the broker chooses. Raises
+    GpuShareError."""
     if device == "host":
         return device, []
     visible = Visible(gpus())
@@ -100,8 +101,8 @@ def wanted(device: str) -> tuple[str, list[str]]:
 
 
 def settle(asked: str, uuid: str) -> str:
-    """Return what PyTorch calls the GPU here that the broker gave, after it was asked for that
-    device."""
+    """Return PyTorch's name here of the GPU that the broker gave when the session asked for
+    `asked`."""
     visible = Visible(gpus())
     number = visible.number_of(uuid)
     is_one_of_many = asked == "auto" and len(visible.allowed) > 1
@@ -112,9 +113,9 @@ def settle(asked: str, uuid: str) -> str:
 
 
 def wanted_at_once(device: str, count: int) -> list[str]:
-    """Return what to ask the broker for, for `count` devices at once: the UUIDs among which to
-    choose. A device that is named is the only one. CUDA computes on one slice, and once it runs,
-    on the first GPUs that it has numbered. Raises GpuShareError."""
+    """Return the UUIDs among which the broker chooses `count` devices at once. A device with a name
+    is the only choice. CUDA computes on one slice at most and, once it runs, on the first GPUs that
+    it has numbered. Raises GpuShareError."""
     if device != "auto":
         named, _ = wanted(device)
         return [named]
@@ -127,15 +128,14 @@ def wanted_at_once(device: str, count: int) -> list[str]:
 
 
 def settle_at_once(uuids: Sequence[str]) -> str:
-    """Let this process see only these GPUs from now on; return what PyTorch calls the first of
-    them."""
+    """Let this process see only these GPUs from now on; return PyTorch's name of the first one."""
     if not has_begun():
         _narrow_to(",".join(uuids))
     return "cuda:0"
 
 
 def narrowed(setting: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by which a process with such an environment sees only these GPUs."""
+    """Return the variables that let a process with such an environment see only these GPUs."""
     first = as_at_first(environ).get(VARIABLE)
     return {VARIABLE: setting, BEFORE: setting if first is None else f"{setting};{first}"}
 
@@ -155,21 +155,21 @@ def _narrow_to(setting: str) -> None:
 
 
 def _as_before() -> Mapping[str, str]:
-    """Return the environment as it was before a session of this process had its GPU alone
-    visible."""
+    """Return the environment as it was before a session of this process made its GPU the only
+    visible one."""
     if not _narrowed or os.environ.get(VARIABLE) != _narrowed[0]:
         return os.environ
     others = {name: value for name, value in os.environ.items() if name != VARIABLE}
     return others if _narrowed[1] is None else {**others, VARIABLE: _narrowed[1]}
 
 
-_narrowed: list[str | None] = []  # what this module has set, and what was there before
+_narrowed: list[str | None] = []  # our value of VARIABLE, and the former one
 
 
 def has_begun() -> bool:
-    """Whether CUDA runs in this process, used by PyTorch or by other code: then it has numbered
-    the GPUs for good."""
-    global _has_begun  # it never ends, and looking takes long in a large process
+    """Whether PyTorch or other code runs CUDA in this process: then CUDA has numbered the GPUs for
+    good."""
+    global _has_begun  # CUDA never ends, and a look takes long in a large process
     _has_begun = _has_begun or "libcuda.so" in Path("/proc/self/maps").read_text(errors="replace")
     return _has_begun
 
@@ -190,9 +190,9 @@ def _reachable(visible: Visible, gpu: Gpu) -> Gpu:
 
 
 def _listed(setting: str, there: Sequence[Gpu]) -> list[Gpu]:
-    """The GPUs, read from the list as CUDA reads it: up to the first entry that means nothing, and
-    none at all where one is there twice. All entries are of the kind of the first, number or UUID.
-    """
+    """Return the GPUs of the list as CUDA reads it: up to the first entry that names no GPU, and
+    none at all if a GPU is there twice. All entries are of the kind of the first, number or
+    UUID."""
     means = _by_uuid if setting.startswith(UUIDS) else _by_number
     found: list[Gpu] = []
     for entry in setting.split(","):
@@ -206,12 +206,12 @@ def _listed(setting: str, there: Sequence[Gpu]) -> list[Gpu]:
 
 
 def _by_uuid(entry: str, there: Sequence[Gpu]) -> list[Gpu]:
-    """Return the one GPU whose UUID begins so."""
+    """Return the one GPU whose UUID begins with `entry`; none if several do."""
     alike = [gpu for gpu in there if entry.startswith(UUIDS) and gpu.uuid.startswith(entry)]
     return alike if len(alike) == 1 else []
 
 
 def _by_number(entry: str, there: Sequence[Gpu]) -> list[Gpu]:
-    """Return the card, or all slices of it; text behind the digits is ignored, as by strtoul."""
+    """Return the card, or all slices of it. Text behind the digits is ignored, as strtoul does."""
     digits = re.match(r"\+?\d+", entry)
     return [gpu for gpu in there if digits and gpu.card == int(digits[0])]

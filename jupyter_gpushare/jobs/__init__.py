@@ -1,1 +1,1 @@
-"""Jobs of a cluster, as the program that submits them knows them."""
+"""Jobs of a cluster, in the program that submits them."""

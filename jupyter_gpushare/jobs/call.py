@@ -1,8 +1,9 @@
 """``python -m jupyter_gpushare.jobs.call [SCRIPT ARGUMENTS]``: a rank of a job.
 
 The job is a script, a function or a cell, and the rank takes turns with the notebooks of its node.
-The files of a function or a cell are in the directory of the job. The first rank writes what a
-function returns into that of the generation: a generation that was given up leaves no result.
+The files of a function or a cell are in the directory of the job. The first rank writes the result
+of a function into the directory of the generation, so a generation that was given up leaves no
+result.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def main(environment: dict[str, str], script: Sequence[str]) -> None:
 
 
 def run_script(words: Sequence[str]) -> None:
-    """Run it as `python SCRIPT ARGUMENTS` does."""
+    """Run a script as `python SCRIPT ARGUMENTS` does."""
     sys.argv = [*words]
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = str(Path(words[0]).parent.resolve())
@@ -45,8 +46,8 @@ def run_script(words: Sequence[str]) -> None:
 
 
 def run_cell(directory: Path) -> None:
-    """Run it with the names of the notebook that it reads."""
-    module = new_main()  # before they are read: objects of the notebook find their classes in it
+    """Run a cell with the names of the notebook that it reads."""
+    module = new_main()  # first, since unpickling looks for the notebook's classes in it
     vars(module).update(pickle.loads((directory / NAMES).read_bytes()))
     run(directory / CELL, module)
 
@@ -58,12 +59,12 @@ def new_main() -> types.ModuleType:
 
 def run(path: Path, module: types.ModuleType) -> None:
     module.__file__ = str(path)
-    code = compile(path.read_bytes(), path, "exec", dont_inherit=True)  # no `annotations` of ours
+    code = compile(path.read_bytes(), path, "exec", dont_inherit=True)  # not our `annotations`
     exec(code, vars(module))
 
 
 def keep(generation: Path, result: Any) -> None:
-    """It has its name only when all of it is there."""
+    """Write the result; the file gets its name only when it is complete."""
     part = generation / f".{RESULT}"
     part.write_bytes(dumped(result))
     part.rename(generation / RESULT)

@@ -1,4 +1,4 @@
-"""Questions to the service of jobs: each has one answer."""
+"""Questions to the service of jobs, each with one answer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ..wire.jobs import (
 )
 from ..wire.messages import Done, Error
 
-# A service may look at an engine that hangs before it answers.
+# The service may first wait for an engine that hangs.
 ANSWER_SECONDS = 60.0
 RECEIVE_BYTES = 1 << 16
 Answer = TypeVar("Answer", JobView, ClusterView, JobUses)
@@ -40,9 +40,9 @@ Answered = TypeVar("Answered", JobView, ClusterView, JobUses, Done)
 
 
 def ask(settings: Settings, question: Callable[[Cluster], Answer], speak_for: str = "") -> Answer:
-    """Put a question to the service, and start it where there is none. A service may end between
-    the connection and its answer: then the next one is asked, which no question minds. Raises
-    what `Cluster` raises; BrokerUnavailable only if no service has had the question."""
+    """Ask the service, and start it if there is none. If a service ends before it answers, ask the
+    next one: each question may be repeated. Raises the errors of `Cluster`, but BrokerUnavailable
+    only if no service has received the question."""
     try:
         return _ask(settings, question, speak_for)
     except Unanswered:
@@ -60,7 +60,7 @@ def _ask(settings: Settings, question: Callable[[Cluster], Answer], speak_for: s
 
 
 class Way(Protocol):
-    """How a question comes to the service, and its answer back."""
+    """A way to the service, for a question and its answer."""
 
     def ask(self, question: ToCluster) -> FromCluster:
         """Raises ConnectionLost."""
@@ -69,12 +69,12 @@ class Way(Protocol):
 
 
 class Cluster:
-    """A connection to it. Each method raises the error that the service answers, and
-    ConnectionLost. The first one who submits starts the service."""
+    """A connection to the service. Each method raises the error that the service answers, and
+    ConnectionLost. `start` starts a service if there is none."""
 
     def __init__(self, settings: Settings, start: bool = False, speak_for: str = "") -> None:
-        """Questions are those of this process's user, or of the one that it has to `speak_for`.
-        Raises BrokerUnavailable, and NotPermitted."""
+        """The questions are those of this process's user, or of the user that it has to
+        `speak_for`. Raises BrokerUnavailable, and NotPermitted."""
         self._way = way_to(settings, start)
         if speak_for:
             self._speak_for(speak_for)
@@ -101,7 +101,7 @@ class Cluster:
         return self._ask(LookAtJobs(all=all), ClusterView)
 
     def use(self, start: float, end: float, by: UseBy) -> JobUses:
-        """Return the use by the user's own jobs; by all jobs if this user runs the service."""
+        """Return the use by the user's own jobs, or by all jobs if this user runs the service."""
         return self._ask(LookAtUse(start, end, by), JobUses)
 
     def _speak_for(self, user: str) -> None:
@@ -121,15 +121,16 @@ class Cluster:
 
 
 def checked(id: str) -> str:
-    """Return an id that is one: a question without it is one about all jobs. Raises UnknownJob."""
+    """Return the id if it is not empty: the service would take an empty one for all jobs. Raises
+    UnknownJob."""
     if not id:
         raise UnknownJob("the id of a job, or its beginning, is missing")
     return id
 
 
 def way_to(settings: Settings, start: bool) -> Way:
-    """Over the hub's service, where the service of jobs has no socket on this machine. Raises
-    BrokerUnavailable."""
+    """Return the way by the socket of the service, or over the hub's service if `cluster_url` is
+    set. Raises BrokerUnavailable."""
     if not settings.cluster_url:
         return BySocket(settings, start)
     from .hub import OverHub

@@ -1,5 +1,5 @@
-"""Questions to the service of jobs over the service of a JupyterHub, from a notebook on a machine
-that has no socket of it, as those that a hub has started on the nodes of a cluster."""
+"""Questions to the service of jobs over the service of a JupyterHub. Notebooks need it on machines
+without the socket of the service, such as nodes of a cluster on which a hub has started them."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class Asked(NamedTuple):
 
 
 class Refusal(msgspec.Struct):
-    """The answer of the service to a request that it refuses."""
+    """The answer of the service to a refused request."""
 
     message: str
     code: str = ""
 
 
 class OverHub:
-    """`url` is that of the hub's service, like ``https://hub.example/services/gpushare``. The token
-    goes there alone: no redirection is followed."""
+    """`url` is the address of the hub's service, like ``https://hub.example/services/gpushare``.
+    The token goes only there: no redirection is followed."""
 
     def __init__(self, url: str) -> None:
         """Raises BrokerUnavailable."""
@@ -95,7 +95,7 @@ class OverHub:
 
 
 def request_of(question: ToCluster) -> Asked:
-    """Raises NotPermitted."""
+    """Return the request for a question. Raises NotPermitted."""
     match question:
         case Submit():
             return Asked("POST", "", JobView, question)

@@ -34,8 +34,8 @@ from .submission import Wanted
 
 LOOK_SECONDS = 0.5
 Part = tuple[int, str]  # generation and node
-DECODER = partial(codecs.getincrementaldecoder("utf-8"), "replace")  # also of a part of a character
-# With these a service does not have the job; after any other error it may.
+DECODER = partial(codecs.getincrementaldecoder("utf-8"), "replace")  # buffers a part of a character
+# After these errors the service does not have the job; after any other error it may have it.
 REFUSALS = (
     *(InvalidValue, DoesNotFit, NotPermitted, LimitExceeded),
     *(BrokerUnavailable, EngineUnavailable),
@@ -44,8 +44,8 @@ LOG = re.compile(r"g([0-9]+)(?:\.closed)?/log\.(.+)")
 
 
 class Job:
-    """One job of the user's cluster, by its id or by a beginning that no other id has. Each method
-    raises UnknownJob where the service does not know it, and BrokerUnavailable."""
+    """One job of the user's cluster, by its id or by a unique beginning of the id. Each method
+    raises UnknownJob if the service does not know the job, and BrokerUnavailable."""
 
     def __init__(self, id: str, settings: Settings | None = None) -> None:
         self.id = id
@@ -77,7 +77,7 @@ class Job:
         ask(self._settings, lambda cluster: cluster.cancel(self.id))
 
     def wait(self, timeout: float | None = None) -> JobView:
-        """Wait for its end, or for `timeout` seconds. Raises JobFailed where it has failed or was
+        """Wait for its end, or for `timeout` seconds. Raises JobFailed if it has failed or was
         cancelled."""
         until = None if timeout is None else time.monotonic() + timeout
         while (view := self.look()).state not in OVER:
@@ -89,9 +89,9 @@ class Job:
         return view
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for its end, and return what its function has returned, on the first of its ranks.
-        Raises JobFailed; Unanswered after `timeout` seconds; InvalidValue for a script, which
-        returns nothing."""
+        """Wait for its end, and return the result of its function on the first rank. Raises
+        JobFailed; Unanswered after `timeout` seconds; InvalidValue for a script, which returns
+        nothing."""
         view = self.wait(timeout)
         if view.state not in OVER:
             raise Unanswered(f"{self.id} is not over yet: it {view.sentence}")
@@ -101,14 +101,14 @@ class Job:
         return pickle.loads(path.read_bytes())
 
     def log(self, lines: int = 0) -> str:
-        """Return what its ranks have printed, of all its generations; or the last `lines`."""
+        """Return the output of its ranks, in all its generations, or only the last `lines`."""
         text = "".join(
             news(path, 0).decode(errors="replace") for path in logs(self.directory).values()
         )
         return "\n".join(text.splitlines()[-lines:]) if lines else text
 
     def follow(self) -> Iterator[str]:
-        """Yield what its ranks print, until it has ended."""
+        """Yield the output of its ranks, until it has ended."""
         offsets = defaultdict[Part, int](int)
         decoders = defaultdict[Part, codecs.IncrementalDecoder](DECODER)
         while True:
@@ -124,7 +124,7 @@ class Job:
 
 
 def directory_of(view: JobView) -> Path:
-    """Raises NotPermitted where the job is another user's."""
+    """Return the directory of a job. Raises NotPermitted if the job is another user's."""
     if not view.directory:
         raise NotPermitted(f"the job {view.id} is of {view.user}, who may read its files")
     return Path(view.directory)
@@ -144,9 +144,9 @@ def submit(
 ) -> Job:
     """Run a script of Python, or call a function, on a cluster: on `gpus` GPUs of at most `nodes`
     nodes (0: any number), or on a part of one GPU, such as 0.25. It runs in the present directory,
-    with the environment of this process. `resumes`: it saves when it is asked to yield, and goes on
-    from there; `restarts`: from its beginning, where it was lost; `options`: words for
-    sbatch, such as ``["--account=lab"]``, where the engine is Slurm. Raises InvalidValue,
+    with the environment of this process. `resumes`: it saves when it is asked to yield, and resumes
+    from there. `restarts`: it may start from its beginning again if it was lost. `options`: words
+    for sbatch, such as ``["--account=lab"]``, if the engine is Slurm. Raises InvalidValue,
     DoesNotFit and BrokerUnavailable."""
     wanted = Wanted(gpus, nodes, name, resumes, restarts, rank_for_each_gpu, options)
     settings = settings or load()
@@ -157,7 +157,7 @@ def submit(
 
 
 def submit_cell(source: str, namespace: Mapping[str, Any], wanted: Wanted) -> Job:
-    """Run a cell, with the names of the notebook that it reads. Raises what `submit` raises."""
+    """Run a cell, with the names of the notebook that it reads. Raises the errors of `submit`."""
     files = pickled.of_cell(source, namespace)
     return of_files(load(), files, wanted, "cell")
 
@@ -168,7 +168,7 @@ def of_script(settings: Settings, script: Path, words: Sequence[str], wanted: Wa
 
 
 def of_files(settings: Settings, files: Mapping[str, bytes], wanted: Wanted, name: str) -> Job:
-    """A function or a cell."""
+    """Submit a function or a cell."""
     command = [sys.executable, "-m", pickled.MODULE]
     return submitted(settings, command, wanted._replace(name=wanted.name or name), files)
 
@@ -189,7 +189,7 @@ def submitted(
 
 
 def logs(directory: Path) -> dict[Part, Path]:
-    """The logs of all generations and nodes, in the order of the generations."""
+    """Return the logs of all generations and nodes, in the order of the generations."""
     found: dict[Part, Path] = {}
     for path in directory.glob("g*/log.*"):
         if name := LOG.fullmatch(path.relative_to(directory).as_posix()):
@@ -198,7 +198,7 @@ def logs(directory: Path) -> dict[Part, Path]:
 
 
 def tail(directory: Path, most: int) -> bytes:
-    """Return the last `most` bytes of what the ranks of a job have printed."""
+    """Return the last `most` bytes of the output of a job's ranks."""
     text = b""
     for path in reversed(logs(directory).values()):
         if len(text) < most:
@@ -207,12 +207,12 @@ def tail(directory: Path, most: int) -> bytes:
 
 
 def news(path: Path, offset: int) -> bytes:
-    """Return what has been written since then."""
+    """Return the part of a log from an offset on."""
     return _read(path, lambda size: offset)
 
 
 def _read(path: Path, offset: Callable[[int], int]) -> bytes:
-    """Return a log from an offset, which depends on its size. Its directory changes its name once,
+    """Return a log from an offset, which depends on its size. Its directory may be renamed once
     meanwhile."""
     for place in (path, path.parent.with_name(f"{path.parent.name}.closed") / path.name):
         with suppress(FileNotFoundError), open(place, "rb") as file:

@@ -1,5 +1,5 @@
-"""A function or a cell of a notebook as a job: what it uses is pickled, by value where this process
-alone has it."""
+"""A function or a cell of a notebook as a job. Its objects are pickled, by value if only this
+process has them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..format import size
 MOST_BYTES = 64 << 20
 CALL, CELL, NAMES, RESULT = "call.pkl", "cell.py", "names.pkl", "result.pkl"
 OF_MODULES = ("__name__", "__file__", "__builtins__", "__annotations__")
-MODULE = "jupyter_gpushare.jobs.call"  # which runs these files, or a script
+MODULE = "jupyter_gpushare.jobs.call"  # runs these files, or a script
 
 
 def of_function(function: Callable[..., Any], arguments: tuple[Any, ...]) -> dict[str, bytes]:
     """Return the files of the call. Raises InvalidValue."""
     try:
         return {CALL: dumped((function, arguments))}
-    except Exception as error:  # whatever the pickling of an object raises
+    except Exception as error:  # pickling an object can raise anything
         name = getattr(function, "__name__", repr(function))
         raise InvalidValue(
             f"{name} and its arguments cannot be sent to a job: {cause(error)}"
@@ -30,8 +30,8 @@ def of_function(function: Callable[..., Any], arguments: tuple[Any, ...]) -> dic
 
 
 def of_cell(source: str, namespace: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the files of a cell with the names that it reads. They are pickled together: a model
-    and its optimizer stay one. Raises InvalidValue."""
+    """Return the files of a cell with the names that it reads. The names are pickled together, so
+    that a model and its optimizer still share parameters. Raises InvalidValue."""
     try:
         read = read_by(source)
     except SyntaxError as error:
@@ -49,14 +49,14 @@ def of_cell(source: str, namespace: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def read_by(source: str) -> set[str]:
-    """The global names that some code reads, in its functions and classes, too. Raises
+    """Return the global names that the code reads, including in its functions and classes. Raises
     SyntaxError."""
     return {*_read_by(symtable.symtable(source, "cell", "exec"))}
 
 
 def unknown_in(source: str, read: set[str], namespace: Mapping[str, Any]) -> set[str]:
-    """The names that it reads and that nothing gives: neither the cell nor the notebook nor Python.
-    An import of all names of a module may give any."""
+    """Return the names that the cell reads, and that neither the cell nor the notebook nor Python
+    defines. With `from module import *` there are none, since it may define any name."""
     top = symtable.symtable(source, "cell", "exec")
     if any(
         isinstance(node, ast.alias) and node.name == "*" for node in ast.walk(ast.parse(source))
@@ -85,7 +85,7 @@ def _read_by(table: symtable.SymbolTable) -> Iterator[str]:
 
 
 def refusal(names: Mapping[str, Any], error: Exception) -> str:
-    """Which of the names it was."""
+    """Return the refusal, with the name that cannot be pickled if it can be found."""
     for name, value in names.items():
         try:
             dumped(value)
@@ -95,7 +95,7 @@ def refusal(names: Mapping[str, Any], error: Exception) -> str:
 
 
 def dumped(value: object) -> bytes:
-    import cloudpickle  # Ray and submitit have it for the same: code of __main__ by value
+    import cloudpickle  # it pickles code of __main__ by value
 
     pickled: bytes = cloudpickle.dumps(value)
     if len(pickled) > MOST_BYTES:

@@ -19,8 +19,8 @@ from ..settings import Settings, load
 
 
 def share_from_import(environment: Mapping[str, str]) -> None:
-    """Open a session as soon as this process imports PyTorch. A rank that cannot share says why in
-    its log, and computes without turns."""
+    """Open a session as soon as this process imports PyTorch. A rank that cannot share logs the
+    reason, and computes without turns."""
     if not gpus():
         spare_the_cores("host")
     wrapt.register_post_import_hook(lambda torch: share(environment), "torch")
@@ -48,8 +48,8 @@ def name_of(environment: Mapping[str, str]) -> str:
 
 
 def place_of(environment: Mapping[str, str], settings: Settings) -> dict[str, Any]:
-    """Return the options of the session for the GPUs that the job was given: one of the ranks of a
-    node has one of them, and a rank that is alone has all. Raises InvalidValue."""
+    """Return the options of the session for the GPUs of the job. Each of several ranks of a node
+    has one of the GPUs, and a single rank has all. Raises InvalidValue."""
     given = len(Visible(gpus(), environment).allowed) if VARIABLE in environment else 0
     if not given or settings.device == "host":
         return {}

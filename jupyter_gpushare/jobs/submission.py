@@ -1,5 +1,5 @@
-"""The directory of a job, made by the user that submits it: the service runs what is in it, and
-reads no more than that."""
+"""The directory of a job, made by the user that submits it. The service runs its contents, and
+reads nothing else of the user."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from ..wire.jobs import JOB_FILE, MOST_GPUS, OF_RANKS, Gpus, Submit, check_gpus,
 from .pickled import MODULE
 
 NOT_PASSED = (
-    # The launcher gives these variables to a job itself.
+    # The launcher sets these variables.
     rf"CUDA_VISIBLE_DEVICES|GPUSHARE_.*|{OF_RANKS}",
-    # The notebook may itself run in a job of Slurm, Ray or MPI: libraries would take its variables
-    # for those of this job.
+    # The notebook may itself run in a job of Slurm, Ray or MPI. Libraries would take the variables
+    # of that job for those of the new one.
     r"(SLURM|SLURMD|RAY|PMI|PMIX|OMPI|PALS|HYDRA|MV2_COMM_WORLD)_.*|MPI_LOCAL.*",
-    # A program that has the token of the notebook's server acts as its user.
+    # A program with the token of the notebook's server could act as its user.
     r"(JUPYTERHUB|JPY)_.*|JUPYTER_TOKEN",
 )
 IS_NOT_PASSED = re.compile("|".join(NOT_PASSED))
 MOST_NAME = 40
-MOST_JOB_BYTES = 1 << 20  # of job.json, which a launcher reads
+MOST_JOB_BYTES = 1 << 20  # in job.json
 
 
 class Wanted(NamedTuple):
-    """How a job is to be run: on GPUs of at most this number of nodes (0: any), with a rank for
-    each GPU or for each node. `options` are for sbatch."""
+    """The request for a job: GPUs on at most `nodes` nodes (0: any number), with a rank for each
+    GPU or for each node. `options` are for sbatch."""
 
     gpus: Gpus = 1
     nodes: int = 0
@@ -50,8 +50,8 @@ class Wanted(NamedTuple):
 def made(
     settings: Settings, command: Sequence[str], wanted: Wanted, files: Mapping[str, bytes]
 ) -> Submit:
-    """Return the question for the job of this command, whose directory is made, with these files.
-    It runs in the present one. Raises InvalidValue."""
+    """Make the directory of a job with these files, and return the question that submits it. The
+    command runs in the present directory. Raises InvalidValue."""
     check(wanted)
     told = content(command, wanted)
     id = id_of(wanted.name)
@@ -75,7 +75,7 @@ def made(
 def make(directory: Path, files: Mapping[str, bytes]) -> None:
     """Make a directory that has these files, or none. Raises OSError."""
     directory.parent.mkdir(parents=True, exist_ok=True)
-    directory.mkdir(0o700)  # it is not there: otherwise it would be another job's
+    directory.mkdir(0o700)  # an existing one would be another job's
     try:
         for name, data in files.items():
             write(directory / name, data)
@@ -90,7 +90,7 @@ def discard(wish: Submit) -> None:
 
 
 def command_of(script: Path, arguments: Sequence[str]) -> list[str]:
-    """Raises InvalidValue where there is no such script."""
+    """Return the command of a script. Raises InvalidValue if there is no such script."""
     if not script.is_file():
         raise InvalidValue(f"there is no script {script}; a job is a file of Python")
     return [sys.executable, "-m", MODULE, str(script.absolute()), *arguments]
@@ -106,13 +106,13 @@ def check(wanted: Wanted) -> None:
 
 
 def id_of(name: str) -> str:
-    """A name of its own that tells people which job it is."""
+    """Return a unique id that tells people which job it is."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:MOST_NAME].strip("-")
     return f"{plain or 'job'}-{secrets.token_hex(3)}"
 
 
 def content(command: Sequence[str], wanted: Wanted) -> bytes:
-    """Return what launchers read. Raises InvalidValue."""
+    """Return the content of job.json, which launchers read. Raises InvalidValue."""
     told = {
         "command": list(command),
         "ranks": "gpu" if wanted.rank_for_each_gpu else "node",
@@ -129,12 +129,12 @@ def content(command: Sequence[str], wanted: Wanted) -> bytes:
 
 
 def passed() -> dict[str, str]:
-    """Return the environment that a job has of this process."""
+    """Return the part of this process's environment that a job gets."""
     return {name: text for name, text in os.environ.items() if is_passed(name, text)}
 
 
 def is_passed(name: str, text: str) -> bool:
-    """Return whether JSON can have the text: it has to be UTF-8."""
+    """Whether a job gets this variable. JSON cannot encode text that is not UTF-8."""
     try:
         (name + text).encode()
     except UnicodeEncodeError:
@@ -143,7 +143,7 @@ def is_passed(name: str, text: str) -> bool:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Only this user may read the file: it may have secrets of the environment."""
+    """Write a file that only this user may read: it may have secrets of the environment."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as file:
         file.write(data)

@@ -1,6 +1,6 @@
 """Plots of simulations, by matplotlib: `pip install jupyter_gpushare[evidence]`.
 
-Lines and text are of a grey that can be read on white and on black, and the background is
+Lines and text have a grey that is readable on white and on black, and the background is
 transparent.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SERIES = ("blue", "yellow", "green", "purple", "red", "sky")
 COLOURS = tuple(HUES[name].page for name in SERIES)
-DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))  # told apart without colour too
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))  # distinguishable without colour
 GREY = HUES["grey"].page
 GIB = float(1 << 30)
 PIXELS = 1000  # the width at which a plot is viewed
@@ -42,7 +42,7 @@ STYLE = {
     "savefig.dpi": 160,
     "savefig.facecolor": "none",
     "svg.fonttype": "path",
-    "svg.hashsalt": "jupyter_gpushare",  # the same plot gives the same file
+    "svg.hashsalt": "jupyter_gpushare",  # equal plots give equal files
     "text.color": GREY,
     "xtick.color": GREY,
     "ytick.color": GREY,
@@ -51,7 +51,7 @@ STYLE = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Return a figure that everything is drawn in. Raises InvalidValue without matplotlib."""
+    """Set the style of plots within the block. Raises InvalidValue without matplotlib."""
     try:
         import matplotlib as mpl
     except ImportError:
@@ -63,7 +63,7 @@ def style() -> Iterator[None]:
 
 
 def figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, Any]:
-    """Return an empty figure, in inches, and its axes."""
+    """Return an empty figure of this size in inches, and its axes."""
     from matplotlib.figure import Figure as Empty
 
     drawn = Empty(figsize=(width, height), layout="constrained")
@@ -90,7 +90,7 @@ class TurnDrawn(NamedTuple):
 
 
 def steps(axes: Axes, values: list[float], number: int, label: str) -> None:
-    """Draw the distribution of values: the part that is no larger."""
+    """Draw the cumulative distribution of values."""
     ordered = sorted(values)
     parts = [(index + 1) / len(ordered) for index in range(len(ordered))]
     axes.step(
@@ -99,8 +99,8 @@ def steps(axes: Axes, values: list[float], number: int, label: str) -> None:
 
 
 def comparison(subject: Comparison) -> Figure:
-    """Draw distributions over notebooks, and below them memory and lane use over time, for the
-    first policy."""
+    """Draw distributions over notebooks and, below them, memory and turns over time under the first
+    policy."""
     with style():
         drawn, axes = figure(9, 6.5, 2, 2)
         for number, run in enumerate(subject.runs):

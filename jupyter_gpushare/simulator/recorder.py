@@ -1,10 +1,10 @@
 """The events of a broker, one JSON object a line: `jupyter gpushare record` writes them, and
 `jupyter gpushare simulate --from` replays them.
 
-Events are the differences between Snapshots, which a subscriber gets when something has changed,
-at most every `INTERVAL_SECONDS`: their times are accurate to that interval, and the iterations and
-seconds that they carry are the broker's own counts. Sessions and users are numbered as they come,
-and their names are left out unless asked for.
+Events are the differences between Snapshots, which a subscriber gets when something has changed, at
+most every `INTERVAL_SECONDS`: their times are accurate to that interval, and the iterations and
+seconds that they carry are the broker's own counts. Sessions and users are numbered in order of
+appearance, and their names are left out by default.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ INTERVAL_SECONDS = 0.05
 What: TypeAlias = Literal[
     "device", "group", "opened", "requested", "granted", "finished", "reported", "closed"
 ]
-# Ranges in which sums of many values stay finite: a record may come from outside.
+# Bounds that keep sums of many values finite, since a record may come from outside.
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
 Bytes: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 62)]
 
 
 class RecordedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`time` is seconds since the record began; a field that has its default is left out.
+    """`time` is seconds since the record began. A field with its default value is left out.
 
-    `device` tells its capacity and policy, once; `group` a group's weight, again when it changes.
-    `opened` is a session's first event, `closed` its last; one that rests, or whose connection is
-    lost, has both again when it is back. A session that has several devices at once opens on the
-    first, and names all of them as its `gang`. It has `requested` when it waits for the device or
-    has it, `granted` when it has it, `finished` when it has it no more. `reported` tells its
-    iterations and seconds of the device since the last report, its present demand, and whether it
-    declares how many iterations are left; of a gang they are those of one of its devices. If these
-    iterations were squeezed, it tells to how many bytes, and by the broker's word how much slower
-    they were. `curve` is what an iteration has in its lane, if that is known and is another one
-    than before.
+    `device` tells the capacity and policy of a device, once. `group` tells a group's weight, again
+    when it changes. `opened` is a session's first event, and `closed` its last; a session that
+    rests or loses its connection has both again when it is back. A session with several devices at
+    once opens on the first, and names all of them as its `gang`. `requested`: the session waits for
+    the device or has it; `granted`: it has the device; `finished`: it does not have it any more.
+    `reported` tells the iterations and device seconds since the last report (on one of the devices
+    of a gang), the present demand, and whether the session declares how many iterations are left.
+    If these iterations were squeezed, it tells to how many bytes, and how much slower they were by
+    the broker's figures. `curve` is the memory of an iteration in its lane, if that is known and
+    has changed.
     """
 
     time: Seconds
@@ -69,7 +69,7 @@ class RecordedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Recorder:
-    """Turns Snapshots into Events."""
+    """Turns Snapshots into RecordedEvents."""
 
     def __init__(self, names: bool = False) -> None:
         self._names = names
@@ -77,12 +77,12 @@ class Recorder:
         self._users: dict[str, int] = {}
         self._groups: dict[str, int] = {}
         self._devices: set[str] = set()
-        self._weights: dict[str, float] = {}  # of groups
+        self._weights: dict[str, float] = {}  # by group
         self._known: dict[str, SessionView] = {}
         self._reported: dict[str, SessionView] = {}
 
     def events(self, snapshot: Snapshot, time: float) -> Iterator[RecordedEvent]:
-        """Return what has happened since the last Snapshot."""
+        """Yield the events since the last Snapshot."""
         time = round(time, 3)
         for device in snapshot.devices:
             if device.name not in self._devices:
@@ -106,7 +106,7 @@ class Recorder:
         for device in snapshot.devices:
             for view in device.sessions:
                 if device.name != (view.gang or [device.name])[0]:
-                    continue  # it is recorded once, on the first of its devices
+                    continue  # a gang is recorded once, on its first device
                 yield from self._follow(device, view, time)
 
     def _follow(
@@ -177,13 +177,14 @@ class Recorder:
 
 
 def _number(kind: str, id: str, known: dict[str, int]) -> str:
-    """Number names: `n1`, `n2` for sessions, `u1`, `u2` for users, `g1`, `g2` for groups."""
+    """Return a number for a name: `n1`, `n2` for sessions, `u1`, `u2` for users, `g1`, `g2` for
+    groups."""
     return f"{kind}{known.setdefault(id, len(known) + 1)}"
 
 
 def _has_news(before: SessionView, view: SessionView) -> bool:
-    """Whether the report has iterations, seconds of a turn that has ended, or another demand, or
-    the next one has iterations that are squeezed otherwise."""
+    """Whether there is something to report: iterations, seconds of a finished turn, another demand,
+    or another squeeze for the next iterations."""
     return (
         view.iterations != before.iterations
         or (view.state not in HOLDING and view.device_seconds != before.device_seconds)
@@ -199,7 +200,7 @@ def encode(event: RecordedEvent) -> bytes:
 
 
 def read(path: str | Path) -> list[RecordedEvent]:
-    """Read events. Raises InvalidValue with the line that is wrong."""
+    """Read events. Raises InvalidValue with the number of a wrong line."""
     try:
         lines = Path(path).read_bytes().splitlines()
     except OSError as error:

@@ -1,8 +1,8 @@
-"""How a workload behaves under each policy: the real scheduler in virtual time.
+"""Runs a workload under each policy, with the real scheduler in virtual time.
 
     gpushare.simulate("record.jsonl", policies=["fair", "srtf"], capacity=24 << 30)
 
-A result shows itself as tables in a notebook, and `plot()` draws it.
+A notebook shows the result as tables, and `plot()` draws it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Run(NamedTuple):
 
     @property
     def peak_bytes(self) -> int:
-        """Return the figures of one device."""
+        """The largest sum of persistent memory and lanes on one device."""
         return max((use.persistent + use.lanes for use in self.memory), default=0)
 
     @property
@@ -70,7 +70,7 @@ class Run(NamedTuple):
         return sum(outcome.refused for outcome in self.outcomes)
 
     def figures(self) -> dict[str, float]:
-        """Return mean and 95th percentile; in seconds and bytes."""
+        """Return the figures of the run, in seconds and bytes."""
         figures: dict[str, float] = {"finished": len(self.finished), "refused": self.refused}
         for name in ("waited", "completion", "queueing"):
             values = getattr(self, name)
@@ -96,9 +96,9 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """Which policy was best at what, in three lines; an empty text for a single run.
+        """The best policies by three measures, in three lines; an empty text for a single run.
 
-        Only those count under which most notebooks were done.
+        Only policies under which the most notebooks finished count.
         """
         if len(self.runs) < 2:
             return ""
@@ -111,8 +111,7 @@ class Comparison:
         return {run.policy: run.figures() for run in self.runs}
 
     def plot(self) -> Figure:
-        """Draw waits, completion, memory and turns. Raises InvalidValue where matplotlib is
-        missing."""
+        """Draw waits, completion, memory and turns. Raises InvalidValue without matplotlib."""
         from . import plots
 
         return plots.comparison(self)
@@ -231,7 +230,7 @@ def run(
 def _best(runs: Sequence[Run], what: str, value: Callable[[Run], float]) -> str:
     values = {run.policy: value(run) for run in runs}
     least = min(values.values())
-    # what is shown as the same is the same
+    # times that look the same count as the same
     best = [name for name, one in values.items() if duration(one) == duration(least)]
     if len(best) == len(runs) > 1:
         return f"{what}: all the same, {duration(least)}"

@@ -1,1 +1,1 @@
-"""The command line and what it shows: tables, reports and checks of the installation."""
+"""The command line and its output: tables, reports and checks of the installation."""

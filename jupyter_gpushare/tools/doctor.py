@@ -1,4 +1,4 @@
-"""``jupyter gpushare doctor``: what is installed and running, and how to mend what is not."""
+"""``jupyter gpushare doctor``: checks the installation, and tells how to mend problems."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 TORCH_SECONDS = 120  # a first import from a cold network disk takes long
 
-# A separate process imports it: the doctor stays light, and an import that crashes does no harm.
+# A separate process imports torch, so that the doctor stays light and survives an import that
+# crashes.
 TORCH_TEST = """
 import json, torch
 from jupyter_gpushare import _core
@@ -56,7 +57,7 @@ class Installation:
 
     @cached_property
     def snapshot(self) -> Snapshot | None:
-        """Of the broker, which is asked once; None where none responds."""
+        """The Snapshot of the broker, which is asked once; None if no broker responds."""
         with (
             suppress(GpuShareError),
             Client.connect(self.settings, "jupyter gpushare doctor", start=False) as client,
@@ -89,7 +90,7 @@ SEEN = ("0", "off")  # values of hidepid
 
 
 def _proc(here: Installation) -> Iterator[Check]:
-    """No check where processes of other users are visible."""
+    """Warn if /proc hides processes of other users."""
     with suppress(OSError):
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
         options = [mount[3] for mount in mounts if mount[1] == "/proc"][-1:]
@@ -136,7 +137,7 @@ def _core(here: Installation) -> Iterator[Check]:
 def _server_extension(here: Installation) -> Iterator[Check]:
     enabled = None
     for directory in reversed(_jupyter_paths("jupyter_config_path")):
-        # of a directory that may not be entered it finds none, unlike a Path
+        # glob finds nothing in a directory without access, unlike Path.glob
         for name in sorted(glob.glob("jupyter_server_config.d/*.json", root_dir=directory)):
             enabled = _is_enabled(directory / name, enabled)
         enabled = _is_enabled(directory / "jupyter_server_config.json", enabled)
@@ -148,7 +149,7 @@ def _server_extension(here: Installation) -> Iterator[Check]:
 
 
 def _is_enabled(file: Path, before: bool | None) -> bool | None:
-    """Return what `file` says of our server extension, or `before` where it says nothing."""
+    """Return whether `file` enables our server extension, or `before` if it does not mention it."""
     try:
         listed = json.loads(file.read_text())["ServerApp"]["jpserver_extensions"]
         return bool(listed["jupyter_gpushare"])
@@ -175,7 +176,7 @@ def _socket(here: Installation) -> Iterator[Check]:
 
     try:
         directory = checked(socket_path(here.settings)).parent
-        status = os.stat(f"{directory}/")  # the slash: it has to be a directory
+        status = os.stat(f"{directory}/")  # the slash makes stat fail for a plain file
     except GpuShareError as error:
         yield Check("socket", "problem", str(error))
     except FileNotFoundError:
@@ -215,10 +216,10 @@ def _broker(here: Installation) -> Iterator[Check]:
 
 
 def _accounts(here: Installation) -> Iterator[Check]:
-    """The check of the accounts, by the answer of the broker, which has the file open and may run
-    as another user."""
+    """Check the accounts, by the answer of the broker, which has the file open and may run as
+    another user."""
     if here.snapshot is None:
-        return  # another check says so already
+        return  # another check reports this
     if trouble := here.snapshot.broker.accounts:
         mend = "set JUPYTER_GPUSHARE_ACCOUNTS to a file that the broker can make"
         yield Check("accounts", "warning", f"{trouble}: {mend}")
@@ -227,8 +228,7 @@ def _accounts(here: Installation) -> Iterator[Check]:
 
 
 def _rulebook(here: Installation) -> Iterator[Check]:
-    """The check of the rulebook: the broker's answer comes first, because its file may be another
-    one than ours."""
+    """Check the rulebook. The broker's answer comes first, since its file may differ from ours."""
     rulebook = here.settings.rulebook
     if here.snapshot is not None and here.snapshot.rulebook_error:
         yield Check("rules", "problem", here.snapshot.rulebook_error)
@@ -245,13 +245,13 @@ SHARED = "jobs share the GPUs of {}, and take turns only where a broker runs on 
 
 
 def _jobs(here: Installation) -> Iterator[Check]:
-    """Tell where jobs would run: by the service of another user, or by an engine of one's own."""
+    """Tell where jobs would run: by the service of another user, or by the user's own engine."""
     from ..wire.launch import is_of_another_user
 
     settings = here.settings
     nodes: Mapping[str, Node | NodeView]
     is_of_others = is_of_another_user(cluster_socket_path(settings))
-    # Beside the broker of another user there need not be a service of jobs.
+    # Another user who runs the broker need not run a service of jobs.
     is_wanted = settings.cluster_url or settings.cluster_socket or not is_of_others
     try:
         if settings.cluster_url or is_of_others:
@@ -303,7 +303,7 @@ def _driver() -> Check:
 
 
 def _sessions(snapshot: Snapshot | None) -> dict[str, set[int]]:
-    """The processes that share, by device; none where no broker runs."""
+    """Return the processes that share, by device; none if no broker runs."""
     devices = snapshot.devices if snapshot is not None else []
     return {device.name: {view.pid for view in device.sessions} for device in devices}
 
@@ -323,7 +323,7 @@ def _memory(capacity: int, usage: GpuUse, sessions: set[int]) -> str:
 
 
 def _visible(here: Installation) -> Iterator[Check]:
-    """Tell the meaning of `cuda:N` here if the broker means another GPU by it."""
+    """Tell which GPUs of the host `cuda:N` means in this environment."""
     from ..devices import nvml
     from ..devices.visible import VARIABLE, Visible
 
@@ -344,7 +344,8 @@ def _visible(here: Installation) -> Iterator[Check]:
 
 
 def _torch(here: Installation) -> Iterator[Check]:
-    """Whether torch can be imported, whether its memory can be measured, and shared on a GPU."""
+    """Check whether torch can be imported, and whether its memory can be measured, and shared on a
+    GPU."""
     try:
         importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
@@ -352,7 +353,7 @@ def _torch(here: Installation) -> Iterator[Check]:
     try:
         ran = subprocess.run(
             [sys.executable, "-c", TORCH_TEST],
-            cwd="/",  # no file of the user shadows a module
+            cwd="/",  # so that no file of the user shadows a module
             capture_output=True,
             text=True,
             timeout=TORCH_SECONDS,
@@ -378,7 +379,7 @@ def _hooks(version: str, reason: str) -> Check:
 
 
 def _lanes(reason: str) -> Iterator[Check]:
-    """No check where there is no GPU that could have any."""
+    """Check shared lanes, if there is a GPU."""
     from ..devices import nvml
 
     if not nvml.gpus():
@@ -390,8 +391,7 @@ def _lanes(reason: str) -> Iterator[Check]:
         yield Check("shared lanes", "ok", "notebooks on a GPU use one piece of memory in turn")
 
 
-# A package that is missing without harm says so; an empty text means that nothing works without
-# it.
+# package -> the sentence if it is missing; empty: nothing works without it
 PACKAGES = {
     "jupyter_gpushare": "",
     "ipykernel": "",

@@ -29,7 +29,7 @@ NODE_COLUMNS = [
 
 
 def elapsed(job: JobView) -> str:
-    """Return the time since it began first, until its end; empty where it has not begun."""
+    """Return the time from its first beginning until its end or now; empty if it has not begun."""
     return "" if job.first is None else duration((job.ended or time.time()) - job.first)
 
 
@@ -38,7 +38,7 @@ def jobs(of: Iterable[JobView]) -> Table:
 
 
 def cancelled(view: JobView) -> str:
-    """Return the answer to the request to cancel this job."""
+    """Return the sentence that answers the cancellation of this job."""
     over = "has already ended: " if view.ended and view.state != "cancelled" else ""
     return f"{view.id} {over}{view.sentence if view.ended else 'is cancelled'}"
 

@@ -1,4 +1,4 @@
-"""A Snapshot as people see it in a terminal or a notebook: tables, one sentence, bars.
+"""A Snapshot for people, in a terminal or a notebook: tables, one sentence, bars.
 
 All users of a host see the names of all notebooks, unless the rulebook hides them.
 """
@@ -26,20 +26,19 @@ from ..wire.snapshot import (
 )
 from .takers import takers
 
-# The most important facts come first, in case a small screen cuts the rest.
+# The most important states come first, in case a small screen cuts the rest.
 STATES = ("overdue", "running", "waiting", "throttled", "paused", "paged_out", "idle")
-RESTARTED = (  # as in the panel
+RESTARTED = (  # the panel has the same text
     "The broker was restarted. It grants no turn until the notebooks that had one have come back."
 )
-LONG_SECONDS = 3.0  # of an iteration that others see
+LONG_SECONDS = 3.0  # longer iterations are shown to others
 IDLE_STEPS = {"caches": ": free memory given back", "cull": ": its kernel is to be shut down"}
 
 # --- a Snapshot as tables ---------------------------------------------------------------------
 
 
 def tables(snapshot: Snapshot, own: str = "") -> list[Table]:
-    """Return devices, lanes and notebooks; `own` is the id of the session that looks, to
-    mark it."""
+    """Return devices, lanes and notebooks. `own` is the id of the session to mark, the viewer's."""
     devices = snapshot.devices
     lanes = [(device, lane) for device in devices for lane in device.lanes]
     notebooks = [(device, row) for device in devices for row in rows(device)]
@@ -75,7 +74,7 @@ def rules(snapshot: Snapshot) -> list[Table]:
 
 
 def sentence(snapshot: Snapshot) -> str:
-    """Return one sentence about the broker, after one that tells of its restart if notebooks may
+    """Return one sentence about the broker, preceded by one about its restart if notebooks may
     still come back."""
     count = len(sharing(snapshot))
     notebooks = {0: "no notebooks", 1: "one notebook"}.get(count, f"{count} notebooks")
@@ -85,15 +84,15 @@ def sentence(snapshot: Snapshot) -> str:
 
 
 def during_recovery(before: Snapshot | None, newest: Snapshot) -> Snapshot:
-    """Return the devices and notebooks of the Snapshot before while the broker of the newest one
-    recovers and a notebook of them has not come back, so that none seems to have gone."""
+    """Return the newest Snapshot. While its broker recovers and notebooks are missing, return the
+    devices and notebooks of the previous one, so that no notebook seems to have gone."""
     if before is None or not newest.broker.recovering or ids(before) <= ids(newest):
         return newest
     return replace(before, broker=newest.broker, version=newest.version)
 
 
 def sharing(snapshot: Snapshot) -> set[str]:
-    """Return the ids of the sessions on all devices, those of ranks of jobs included."""
+    """Return the ids of the sessions on all devices, including those of ranks of jobs."""
     return {view.id for device in snapshot.devices for view in device.sessions}
 
 
@@ -102,7 +101,7 @@ def ids(snapshot: Snapshot) -> set[str]:
 
 
 def aged(snapshot: Snapshot, seconds: float) -> Snapshot:
-    """Return the same Snapshot `seconds` later, if nothing happened: waits continued."""
+    """Return the Snapshot as it is `seconds` later if nothing happens: waits continue."""
     return replace(snapshot, devices=[_aged_device(device, seconds) for device in snapshot.devices])
 
 
@@ -133,7 +132,7 @@ def _aged_session(view: SessionView, seconds: float) -> SessionView:
 
 
 def _after_unknown(sessions: list[SessionView]) -> list[SessionView]:
-    """Return the sessions without the waits that are known behind an unknown one."""
+    """Return the sessions, without the expected waits behind an unknown one in the queue."""
     queued = [view for view in sessions if view.position]
     first = min(
         (view.position or 0 for view in queued if view.expected_wait_seconds is None),
@@ -146,7 +145,8 @@ def _after_unknown(sessions: list[SessionView]) -> list[SessionView]:
 
 
 def _left_of(expected: float | None, seconds: float) -> float | None:
-    """A wait that has lasted longer than was expected is unknown, and not about to end."""
+    """Return the rest of an expected time. A wait that is longer than expected has an unknown rest,
+    and not a rest of 0."""
     return None if expected is None or seconds > expected else expected - seconds
 
 
@@ -162,7 +162,7 @@ def lane_bytes(device: DeviceView) -> int:
 
 
 class Row(NamedTuple):
-    """A notebook of a device, and whether it takes turns so quickly that its state, place and wait
+    """A notebook of a device. `takes_turns`: its turns are so short that its state, place and wait
     change while a person reads."""
 
     view: SessionView
@@ -198,8 +198,7 @@ class Row(NamedTuple):
 
 
 def rows(device: DeviceView) -> list[Row]:
-    """Return those that run, those that take turns, the queue, and the others, as the panel has
-    them."""
+    """Return the rows in the order of the panel: running, taking turns, queued, and the others."""
     quick = takers(device)
     return sorted((Row(view, view.id in quick) for view in device.sessions), key=_rank)
 
@@ -343,8 +342,8 @@ def _did_not_fit(session: SessionView) -> bool:
 
 
 def in_iteration(session: SessionView) -> str:
-    """Return for how long it computes one iteration at whose end others have the device; empty
-    where that is not long. labextension/src/view/notebooks.ts has the same rule."""
+    """Return for how long it has computed an iteration for whose end others wait; empty for a short
+    time. labextension/src/view/notebooks.ts has the same rule."""
     seconds = session.iteration_seconds or 0.0
     return f"in an iteration for {duration(seconds)}" if seconds >= LONG_SECONDS else ""
 
@@ -359,7 +358,7 @@ def iterations(session: SessionView) -> str:
 
 def squeezed(found: Squeezing | None) -> str:
     """Return how far a notebook is squeezed: ``to 39.0 MiB of 120 MiB (asked 10.0 MiB, floor 39.0
-    MiB), about 30 % slower, 210 MiB written``; an empty string where it is not.
+    MiB), about 30 % slower, 210 MiB written``; an empty string if it is not.
     labextension/src/state/squeezing.ts has the same rule."""
     if found is None:
         return ""
@@ -389,7 +388,7 @@ def _measured(session: SessionView, count: int) -> str:
 
 
 def bars_html(snapshot: Snapshot) -> str:
-    """Return one bar for each device: how its capacity is divided at this moment."""
+    """Return one bar for each device, which shows the parts of its capacity."""
     return "".join(map(_bar_html, snapshot.devices))
 
 

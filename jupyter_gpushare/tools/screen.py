@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 KEYS = "arrow keys: another notebook; q: end"
-FRAME_LINES = 4  # header, titles, the reason of the notebook that is chosen, keys
+FRAME_LINES = 4  # header, titles, the reason of the chosen notebook, keys
 MOST_NAME = 36
 
 
@@ -37,7 +37,7 @@ FIELDS = (
     Field("Device time", 11, right=True),
     Field("Memory", 8, right=True),
 )
-# A wide terminal has room for the first, or for both.
+# A wide terminal has room for the first one, or for both.
 WIDER = (Field("Iterations", 16, right=True), Field("Reason", 30))
 
 
@@ -49,8 +49,8 @@ class ScreenLine(NamedTuple):
 
 
 class Screen(NamedTuple):
-    """The screen; `notice` stands above a Snapshot that is not the present one. `chosen` is the
-    number of the line whose reason is told."""
+    """The screen. `notice` is shown above an outdated Snapshot. `chosen` is the number of the line
+    whose reason is shown."""
 
     notice: str
     snapshot: Snapshot
@@ -60,7 +60,7 @@ class Screen(NamedTuple):
         yield from self.texts(options.max_width, options.height or console.height)
 
     def texts(self, width: int, height: int) -> Iterator[Text]:
-        """Return the lines of a screen of that size."""
+        """Return the lines of a screen of this size."""
         from rich.text import Text
 
         all_lines = lines(self.snapshot)
@@ -135,7 +135,7 @@ def _device(device: DeviceView) -> str:
 
 
 def _fields(width: int) -> list[Field]:
-    """Return the columns; the name, and then the reason, get what is left."""
+    """Return the columns. The name, and then the reason, get the remaining width."""
     name, fields = NAME, list(FIELDS)
     for field in WIDER:
         if _width([name, *fields, field]) <= width:

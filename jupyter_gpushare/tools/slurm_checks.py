@@ -26,14 +26,15 @@ from ..settings import Settings, cluster_directory
 from .check import Check
 
 COMMANDS = ("sbatch", "scancel", "squeue", "scontrol")
-# Kinds of file systems that a machine has for itself.
+# Kinds of file systems that a machine does not share.
 OWN = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "tmpfs", "ramfs", "overlay", "f2fs", "vfat"}
 LOCAL = "JUPYTER_GPUSHARE_CLUSTER_ENGINE=local runs jobs on this machine"
 IN_SETTING = "name one in JUPYTER_GPUSHARE_CLUSTER_SBATCH, like `--partition=NAME`"
 
 
 def slurm_checks(settings: Settings) -> Iterator[Check]:
-    """Those after a problem that they would have, too, are left out."""
+    """Yield the checks. After a problem, checks that would fail for the same reason are left
+    out."""
     absent = [name for name in COMMANDS if shutil.which(name) is None]
     if absent:
         names = ", ".join(absent)
@@ -58,7 +59,7 @@ def _nodes(settings: Settings, there: dict[str, Partition]) -> Iterator[Check]:
         return
     yield from (_partition(name, there) for name in wanted.split(","))
     lines = [line for line in run("scontrol", "-o", "-d", "show", "nodes").splitlines() if line]
-    with suppress(EngineUnavailable):  # there is no such partition, or no node in it
+    with suppress(EngineUnavailable):  # the partition is missing, or has no node
         names = names_in(wanted, lines)
         yield from _nodes_of(settings, wanted, reservation_in(options), names, lines)
 
@@ -88,7 +89,7 @@ def _nodes_of(
 
 
 def gpus_check(partition: str, lines: list[str], ours: Collection[str] = ()) -> Check:
-    """`ours`: nodes that are reserved for the service."""
+    """Check the GPUs of a partition. `ours` are nodes that are reserved for the service."""
     nodes = [node for _, node in (node_of(line, ours) for line in lines)]
     free = [node for node in nodes if node.alive and node.gpus]
     if free:
@@ -103,7 +104,8 @@ def gpus_check(partition: str, lines: list[str], ours: Collection[str] = ()) -> 
 
 
 def _files(settings: Settings, lines: list[str]) -> Iterator[Check]:
-    """Whether the nodes mount them cannot be seen from here."""
+    """Check the files that nodes need, by the kind of their file system: this machine cannot see
+    what the nodes mount."""
     is_here = all(fields_of(line).get("NodeHostName") == host_name() for line in lines)
     directory = cluster_directory(settings).absolute()
     mend = "JUPYTER_GPUSHARE_CLUSTER_DIRECTORY names one that all nodes share"
@@ -127,8 +129,9 @@ def host_name() -> str:
 
 
 def file_system_of(path: Path) -> str:
-    """Return the kind of that which has the path, such as `nfs4`, once it is made."""
+    """Return the kind of the file system with the path, such as `nfs4`. The path need not exist
+    yet."""
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
-    kinds = {mount[1].replace("\\040", " "): mount[2] for mount in mounts}  # the last one is on top
+    kinds = {mount[1].replace("\\040", " "): mount[2] for mount in mounts}  # the last is on top
     there = path.resolve()
     return next(kinds[str(each)] for each in (there, *there.parents) if str(each) in kinds)

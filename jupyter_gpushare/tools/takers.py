@@ -1,4 +1,4 @@
-"""Which notebooks take turns so quickly that the running one changes while a person reads.
+"""Finds the notebooks that take turns so quickly that the running one changes while a person reads.
 
 labextension/src/state/queue.ts has the same rule, and its reasons.
 """
@@ -15,7 +15,7 @@ LEAST_ROUND_SECONDS, MOST_ROUND_SECONDS = 6.0, 20.0  # until a session's next qu
 
 
 def takers(device: DeviceView) -> set[str]:
-    """Return the ids of the sessions that take turns, if they are several."""
+    """Return the ids of the sessions that take turns; none if it is only one."""
     turns = defaultdict(list)
     for turn in device.turns:
         turns[turn.session].append(turn)
@@ -29,14 +29,14 @@ def _takes_turns(view: SessionView, own: Sequence[TurnView], device: DeviceView)
 
 
 def _loads(view: SessionView, own: Sequence[TurnView]) -> bool:
-    """Whether it does something else for a moment, such as to load its next batch."""
+    """Whether it does something else for a moment, such as loading its next batch."""
     ended = own[-1].ended if own else None
     return view.busy and view.state == "idle" and ended is not None and ended < QUICK_SECONDS
 
 
 def _moves(lane: int | None, turns: Sequence[TurnView]) -> bool:
-    """Whether turns change in a lane: some turn of the device has changed, and no long one holds
-    the lane itself."""
+    """Whether turns change in a lane: a turn of the device has begun or ended just now, and no long
+    turn holds the lane."""
     changed = min(turn.held if turn.ended is None else turn.ended for turn in turns)
     is_held = any(
         turn.ended is None and turn.lane == lane and turn.held >= QUICK_SECONDS for turn in turns
@@ -45,7 +45,7 @@ def _moves(lane: int | None, turns: Sequence[TurnView]) -> bool:
 
 
 def _is_quick(own: Sequence[TurnView]) -> bool:
-    """Whether these turns, the oldest first, were several short ones, and the next is near."""
+    """Whether these turns, oldest first, were several short ones, and the next one is near."""
     if not own or not (len(own) > 1 or _has_gaps(own[-1])):
         return False
     last, former = own[-1], own[-2] if len(own) > 1 else own[-1]
@@ -54,5 +54,5 @@ def _is_quick(own: Sequence[TurnView]) -> bool:
 
 
 def _has_gaps(turn: TurnView) -> bool:
-    """Several turns with short gaps are sent as one, with gaps."""
+    """Whether this is several turns: turns with short gaps are sent as one turn with gaps."""
     return turn.held < 0.9 * (turn.began - (turn.ended or 0.0))

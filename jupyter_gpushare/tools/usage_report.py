@@ -1,4 +1,5 @@
-"""Usage by user or other group, asked of the broker, which says no more than the asker may see."""
+"""Asks the broker for the usage by user or another key. The broker answers only what the asker may
+see."""
 
 from __future__ import annotations
 
@@ -21,24 +22,24 @@ from ..wire.messages import Account, AccountRow, Accounts, By
 Chosen = TypeVar("Chosen", bound=str)
 BYS: tuple[By, ...] = get_args(By)
 USE_BYS: tuple[UseBy, ...] = get_args(UseBy)
-# a cell that begins so is a formula in programs that read CSV
+# spreadsheets take a cell with such a beginning for a formula
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 REPORT_SECONDS = 60.0  # enough for the broker to read a large database
 GIB_HOUR = float(1 << 30) * 3600
 
 
 def question(first: str = "", last: str = "", by: str = "user") -> Account:
-    """Return Unix times from the beginning of `first` to the end of `last`; days or times of this
-    machine's clock.
+    """Return the question for the time from the beginning of `first` to the end of `last`, which
+    are days or times of this machine's clock.
 
-    Empty ones are the first of this month, and now. Raises InvalidValue.
+    The defaults are the first of this month, and now. Raises InvalidValue.
     """
     start, end = _span(first, last)
     return Account(start, end, _chosen(by, BYS, "a report"))
 
 
 def question_of_jobs(first: str = "", last: str = "", by: str = "user") -> LookAtUse:
-    """The same, of jobs."""
+    """Return the same question about jobs."""
     start, end = _span(first, last)
     return LookAtUse(start, end, _chosen(by, USE_BYS, "a report of jobs"))
 
@@ -93,8 +94,7 @@ def as_csv(
     rows: Sequence[AccountRow | UseRow],
     kind: type[msgspec.Struct] = AccountRow,
 ) -> str:
-    """Return a line for each row, below one with the names of the columns; seconds, and
-    byte-seconds."""
+    """Return a header line and a line for each row, in seconds and byte-seconds."""
     text = io.StringIO()
     lines = csv.writer(text)
     lines.writerow([asked.by, *kind.__struct_fields__[1:]])
@@ -105,8 +105,8 @@ def as_csv(
 
 
 def _no_formula(name: str) -> str:
-    """Names come from a hub or a user; a spreadsheet would compute text that begins like a
-    formula."""
+    """Escape a name that begins like a formula. Names come from a hub or a user, and a spreadsheet
+    would compute the formula."""
     return f"'{name}" if name.startswith(FORMULA) else name
 
 
@@ -124,7 +124,7 @@ def _begin(text: str) -> date:
 
 
 def _end(text: str) -> date:
-    """Return the time; of a day, its last moment."""
+    """Return the time; for a day, its last moment."""
     found = _begin(text)
     return found if isinstance(found, datetime) else found + timedelta(days=1)
 

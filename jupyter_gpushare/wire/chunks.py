@@ -1,8 +1,8 @@
 """Chunks: the memory of a GPU's lane consists of them.
 
-Only a process that uses the GPU can make one, and the broker must not; so sessions make the chunks
-that a lane lacks and give the broker the descriptors, and it gives them to the others
-(fd_channel.py).
+Only a process that uses the GPU can make a chunk, and the broker must not use it. So sessions make
+the chunks that a lane lacks and give their descriptors to the broker, which gives them to the
+others (fd_channel.py).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def close(descriptors: Sequence[int]) -> None:
 
 
 class KeptChunks:
-    """The memory of one lane as the broker keeps it; it ends when no session maps it either."""
+    """The broker's descriptors of one lane's memory, which ends when no session maps it either."""
 
     def __init__(self, chunk: int) -> None:
         self.chunk_bytes = chunk

@@ -54,7 +54,7 @@ from .snapshot import Snapshot, in_words
 RECEIVE_BYTES = 1 << 13  # a larger buffer costs more to make than most messages to read
 RECEIVE_FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 ANCILLARY_BYTES = socket.CMSG_SPACE(8 * array("i").itemsize)  # for a few descriptors at once
-GREETINGS = 3  # tries to reach a broker that does not end while it is greeted
+GREETINGS = 3  # tries, since a broker may end while it is greeted
 ANSWER_SECONDS = 10.0  # a broker answers in milliseconds, unless it does not respond at all
 IDENTIFY_SECONDS = 40.0  # it asks the hub, which may be away, several times
 Proof = Callable[[Hello, Settings], Hello]  # adds the token or ticket of the user
@@ -66,7 +66,7 @@ UNASKED = (
 
 
 def _is_unasked(message: ToClient) -> bool:
-    """Whether it is no answer, but about the session."""
+    """Whether the message answers no request, but is about the session."""
     if isinstance(message, Error):
         return not message.is_answer
     return isinstance(message, UNASKED)
@@ -85,7 +85,7 @@ class LaneMemory:
         self.channel = channel
         self.end = ALONE
         self.ledger = -1
-        self.grant: Grant | None = None  # for which it was used last
+        self.grant: Grant | None = None  # the latest one for which this memory was used
 
     def take_ledger(self, descriptor: int) -> None:
         """Use this ledger from now on."""
@@ -94,8 +94,8 @@ class LaneMemory:
         self.ledger = descriptor
 
     def leave_end(self) -> None:
-        """Tell the session at the other end that this process uses nothing of the lane, before it
-        has opened the ledger."""
+        """Tell the session at the other end that this process uses nothing of the lane. Called
+        before this process has opened the ledger."""
         if self.end != ALONE and self.ledger >= 0:
             _core.let_go_of_end(self.ledger, self.end)
 
@@ -106,13 +106,13 @@ class LaneMemory:
 
 
 class Client:
-    """One connection. It is not for two threads at once, but any thread may call `shut_down`."""
+    """One connection. Only one thread at a time may use it, but any thread may call `shut_down`."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._frames = framing.Frames(framing.MAX_SNAPSHOT_BYTES)
         self._received: deque[ToClient] = deque()
-        self._descriptors: deque[int] = deque()  # they came with Grants that are not received yet
+        self._descriptors: deque[int] = deque()  # of Grants that are not received yet
         self._channel: Channel | None = None
         self._ledgers: dict[int, int] = {}  # that came before the Grant of their memory
         self.lane_memory = LaneMemory(0, -1)
@@ -128,8 +128,9 @@ class Client:
         start: bool = True,
         proof: Proof = credentials.with_ticket,
     ) -> Client:
-        """Connect, starting a broker where `start` allows. A broker that serves a JupyterHub gets
-        the `proof`. Raises BrokerUnavailable; NotPermitted where there is none, or a wrong one."""
+        """Connect; start a broker if `start` allows it. `proof` authenticates the user to a broker
+        that serves a JupyterHub. Raises BrokerUnavailable; NotPermitted if there is no proof, or a
+        wrong one."""
         settings = settings or load()
         try:
             for _ in range(GREETINGS - 1):
@@ -160,8 +161,8 @@ class Client:
         self.close()
 
     def sees_processes(self) -> bool:
-        """Whether the broker and this process mean the same processes by their ids. They do not
-        where one of them is in a container."""
+        """Whether process ids mean the same processes to the broker and to this process. They do
+        not if one of the two is in a container."""
         pid, _ = launch.other_end(self._socket)
         return pid == self.welcome.pid
 
@@ -199,8 +200,8 @@ class Client:
         return self._next()
 
     def _await_bytes(self, until: float) -> None:
-        """Raises Unanswered. The connection could not be used any more: an answer that is due
-        would be taken for the answer to the next question."""
+        """Wait for bytes. Raises Unanswered and ends the connection, since a late answer would be
+        taken for the answer to the next question."""
         if until < math.inf and not self._poll.poll(1000 * max(0.0, until - time.monotonic())):
             self._socket.shutdown(socket.SHUT_RDWR)
             raise Unanswered("the broker stands still: it has not answered in time")
@@ -225,7 +226,7 @@ class Client:
         return LaneMemory(number, self._take_descriptor())
 
     def release_lane(self, number: int) -> None:
-        """Forget this memory of a lane, unless it comes in chunks, which have no descriptor."""
+        """Forget this memory of a lane, unless it consists of chunks, which have no descriptor."""
         if number == self.lane_memory.number and self.lane_memory.channel is None:
             self.lane_memory = LaneMemory(0, -1)
 
@@ -253,7 +254,7 @@ class Client:
     ) -> ToClient:
         """Send and wait for the answer; other messages that come in between go to `aside`.
 
-        Raises the error that the broker answered, and ConnectionLost when none came in time.
+        Raises the error that the broker answered, and ConnectionLost if no answer came in time.
         """
         self.send(message)
         return self._answer(aside, seconds)
@@ -279,8 +280,8 @@ class Client:
         return answer
 
     def watch(self, interval_seconds: float = 0.25) -> Iterator[Snapshot]:
-        """Yield a Snapshot now and after changes; `welcome` is the one that it holds for. Raises
-        ConnectionLost when the broker goes away."""
+        """Yield a Snapshot now and after changes; `welcome` is the one that holds for that
+        Snapshot. Raises ConnectionLost when the broker goes away."""
         self.send(Watch(interval_seconds))
         while True:
             message = self.receive()
@@ -294,7 +295,7 @@ class Client:
     def shut_down(self) -> None:
         """End the connection; a thread that waits in `receive` gets ConnectionLost. Any thread may
         call it, since the descriptor stays open: another thread may be about to poll it."""
-        # an OSError says that it is not connected any more, which is the aim
+        # an OSError says that the connection has ended already
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -302,7 +303,7 @@ class Client:
         """End the connection and close its descriptors."""
         self.shut_down()
         self.abandon()
-        self.lane_memory = LaneMemory(0, -1)  # it is free once no process has a descriptor of it
+        self.lane_memory = LaneMemory(0, -1)  # closes the descriptors of the old one
 
     def abandon(self) -> None:
         """Close this process's descriptors; the connection belongs to the parent process."""

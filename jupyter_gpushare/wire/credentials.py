@@ -1,12 +1,12 @@
 """The credentials that this process shows a broker that serves the users of a JupyterHub.
 
 A kernel, or a command line in a terminal of the hub, gets a one-time token (ticket) from its own
-Jupyter server, which registers it at the broker. A process that has no such server but a token of
-the hub shows the token.
+Jupyter server, which registers it at the broker. A process without such a server, but with a token
+of the hub, shows the token.
 
-The token goes to the broker's Unix socket alone, and never to a port: a process that outlives its
-server would show it to any process that listens on that port by then. Tickets are asked for at a
-Unix socket whose other end is a process of the same user, with a secret that has no other use.
+The token goes only to the broker's Unix socket, never to a port: if this process outlived its
+server, another process could listen on that port. A process requests tickets at a Unix socket whose
+other end belongs to the same user, with a secret that has no other use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .launch import other_end
 from .messages import Hello
 
 TOKEN = "JUPYTERHUB_API_TOKEN"  # its name in the environment
-# this is no setting: a broker that we start does not get it
+# no setting, so a broker that we start does not get it
 TICKET_SECRET = f"{PREFIX}TICKET_SECRET"
 SERVER_SECONDS = 5.0  # a broker waits longer for a greeting
 MAX_ANSWER_BYTES = 1 << 16

@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-MAX_PARTS, MAX_SECONDS, MAX_BYTES = 64, 1e9, 1 << 62  # of a curve; of what is squeezed
+MAX_PARTS, MAX_SECONDS, MAX_BYTES = 64, 1e9, 1 << 62  # limits of Curve and Squeezing
 
 
 class SqueezeOption(msgspec.Struct, frozen=True):
@@ -21,9 +21,9 @@ class Demand(msgspec.Struct, frozen=True):
     """The memory that a session takes: bytes that live across iterations, and the peak inside one.
 
     `measured` is False until an iteration has been seen; such a session runs alone on its device.
-    `options` say how far it can be squeezed: from the unsqueezed peak, which is `ephemeral_bytes`
-    at a slowdown of 1.0, down to the floor, at most 16; none, if it cannot be. They stay the same
-    while it is squeezed.
+    `options` are at most 16 ways to squeeze it, from the unsqueezed peak, which is
+    `ephemeral_bytes` at a slowdown of 1.0, down to the floor; empty if it cannot be squeezed. They
+    stay the same while it is squeezed.
     """
 
     persistent_bytes: int = 0
@@ -33,15 +33,16 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """The bytes alive in the lane in a usual iteration of a session: for each of at most 64 equal
-    parts of its `seconds`, without waits, the most in percent of `peak_bytes`."""
+    """The bytes alive in the lane in a usual iteration of a session. The `seconds` of that
+    iteration, without waits, have at most 64 equal parts; `percent` has the maximum of each, in
+    percent of `peak_bytes`."""
 
     seconds: float
     peak_bytes: int
     percent: tuple[int, ...]
 
     def flaw(self) -> str:
-        """Return an empty string, or what of it cannot be."""
+        """Return an empty string, or which value is impossible."""
         if not 1 <= len(self.percent) <= MAX_PARTS:
             return f"a curve has 1 to {MAX_PARTS} parts, not {len(self.percent)}"
         if not all(0 <= part <= 100 for part in self.percent):
@@ -52,11 +53,12 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class Squeezing(msgspec.Struct, frozen=True):
-    """How far a session is squeezed, which asked for `asked_bytes`; None: the broker chooses.
+    """How far a session is squeezed. The user has asked for `asked_bytes`; None: the broker
+    chooses.
 
-    Its latest iterations took `reached_bytes` at most, in place of `whole_bytes`, and it cannot be
-    squeezed below `floor_bytes`. As it foretells, they take `slowdown` times as long as unsqueezed.
-    So far it has written `written_bytes` to its file. What is None is not known.
+    Its latest iterations took at most `reached_bytes` in place of `whole_bytes`, and it cannot be
+    squeezed below `floor_bytes`. By its own prediction they take `slowdown` times as long as
+    unsqueezed. So far it has written `written_bytes` to its file. Unknown fields are None.
     """
 
     asked_bytes: int | None = None
@@ -67,7 +69,7 @@ class Squeezing(msgspec.Struct, frozen=True):
     written_bytes: int = 0
 
     def flaw(self) -> str:
-        """Return an empty string, or what of it cannot be."""
+        """Return an empty string, or which value is impossible."""
         sizes = (self.asked_bytes, self.reached_bytes, self.floor_bytes, self.whole_bytes)
         if not all(0 <= (size or 0) < MAX_BYTES for size in (*sizes, self.written_bytes)):
             return "what is squeezed is in bytes, from 0 upwards"

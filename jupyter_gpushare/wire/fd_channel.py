@@ -1,6 +1,6 @@
 """The channel for chunks between a session and the broker.
 
-They have a socket of their own: there are many of them, and asyncio loses descriptors that come
+It has a socket of its own, since there are many chunks, and asyncio loses descriptors that come
 with its bytes.
 """
 
@@ -27,7 +27,7 @@ FULL_PAUSE_SECONDS = 0.01
 
 
 class Label(msgspec.Struct, frozen=True):
-    """The label of a batch: these are the chunks of the lane memory `memory` from number `first`
+    """The label of a batch: its chunks are those of the lane memory `memory` from number `first`
     on."""
 
     memory: int
@@ -35,7 +35,7 @@ class Label(msgspec.Struct, frozen=True):
 
 
 class Channel:
-    """One end. It is not for two threads at once. `is_over` once the other end is closed."""
+    """One end, for one thread at a time. `is_over` once the other end is closed."""
 
     def __init__(self, end: socket.socket) -> None:
         self.is_over = False
@@ -51,8 +51,8 @@ class Channel:
         return self._socket.fileno()
 
     def send(self, memory: int, first: int, descriptors: Sequence[int]) -> None:
-        """Send descriptors. Raises OSError where the other end does not read. They stay the
-        caller's."""
+        """Send descriptors, which the caller still owns. Raises OSError if the other end does not
+        read."""
         for start in range(0, len(descriptors), PER_BATCH):
             label = msgspec.json.encode(Label(memory, first + start))
             self._send_some(label, descriptors[start : start + PER_BATCH])
@@ -68,7 +68,7 @@ class Channel:
             time.sleep(FULL_PAUSE_SECONDS)
 
     def received(self) -> Iterator[Batch]:
-        """Yield the batches that have come, without waiting, as far as they are read in one go. A
+        """Yield the batches that have come, without waiting, from at most AT_ONCE messages. A
         message that is no batch is left out."""
         with contextlib.suppress(OSError):  # no more messages, or the other end is closed
             for _ in range(AT_ONCE):
@@ -82,8 +82,8 @@ class Channel:
                     return
 
     def received_for(self, memory: int) -> Iterator[Batch]:
-        """Yield what has come for that memory; batches for older memory are of no use, and those
-        for newer wait."""
+        """Yield the batches for that memory. Batches for older memory are dropped, and those for
+        newer memory are kept."""
         come = [*self._early, *self.received()]
         self._early = [batch for batch in come if batch.memory > memory]
         for batch in come:
@@ -93,8 +93,8 @@ class Channel:
                 close(batch.descriptors)
 
     def _receive(self) -> tuple[bytes, list[int]]:
-        """Return an empty message where the other end is closed. Raises BlockingIOError where
-        nothing is there."""
+        """Return a message and its descriptors; the message is empty if the other end is closed.
+        Raises BlockingIOError if nothing has come."""
         flags = socket.MSG_DONTWAIT | getattr(socket, "MSG_CMSG_CLOEXEC", 0)
         data, ancillary, _, _ = self._socket.recvmsg(MAX_LABEL_BYTES, ANCILLARY_BYTES, flags)
         descriptors = array("i")

@@ -1,9 +1,9 @@
-"""The handoff slot: a session finds a turn here that the session before it hands off directly.
+"""The handoff slot receives the turn that the session before hands off directly.
 
-The message is the broker's Grant with a MAC of it, which the broker makes with the successor's
-key; the session that hands the turn off need not read it, and cannot write one. It is an early
-copy: the broker's own Grant follows in any case, so a message that gets lost, as between two
-containers, costs nothing but the time it would have saved.
+The message is the broker's Grant with a MAC, which the broker makes with the successor's key: the
+session that hands the turn off need not read it, and cannot write one. It is an early copy, since
+the broker's own Grant follows in any case. So a message that gets lost, as between two containers,
+costs only the time that it would have saved.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class HandoffSlot(_core.HandoffSlot):
         self.name = name if self.is_open else ""
 
     def new_key(self) -> str:
-        """Return a key for direct handoffs from now on: those that an earlier broker has written
-        give no turn any more, since the next broker may have given it to another session. Empty
-        where there is no slot."""
+        """Return a new key for direct handoffs; empty if there is no slot. Handoffs that an earlier
+        broker has written give no turn any more, since the next broker may have given that turn to
+        another session."""
         key = secrets.token_hex(KEY_LENGTH // 2) if self.name else ""
         self.renew(key)
         return key
 
 
 def write_handoff_token(key: str, grant: Grant) -> str:
-    """Return what a session finds in its slot: what the Grant says, behind a MAC of it
+    """Return the message for a session's slot: a MAC, and behind it the fields of the Grant
     (csrc/handoff).
 
-    A session that carries it can read it, and learns nothing by which to write another.
+    A session that carries the message can read it, but learns nothing by which to write another.
     """
     numbers = f"{grant.turn} {grant.lane} {grant.bytes} {grant.memory} {grant.chunks}"
     if grant.end != ALONE:

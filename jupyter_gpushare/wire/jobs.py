@@ -1,7 +1,8 @@
 """Messages between the service of a cluster and the programs that submit jobs.
 
-A connection carries questions, each with one answer, in the frames of `framing`. No question says
-whose it is: the kernel tells the user of the socket, and one with all rights may speak for others.
+A connection carries questions, each with one answer, in the frames of `framing`. A question does
+not name its user: the kernel tells the user of the socket, and a user with all rights may speak for
+others.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ NUMBER_OF_GPUS = (
 # The directory of a job has job.json, with its command, before it is submitted; work/ is where its
 # commands run unless job.json names another directory.
 JOB_FILE = "job.json"
-# The variables that a launcher gives to ranks itself, as `torchrun` does.
+# The variables that a launcher sets for each rank itself, as `torchrun` does.
 OF_RANKS = (
     r"RANK|WORLD_SIZE|(LOCAL|GROUP|ROLE)_(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*"
 )
 
 
 class Submit(Message, frozen=True, forbid_unknown_fields=True):
-    """A job whose directory is made already. It gets at most `nodes` nodes; 0: any number.
-    `resumes`: it saves when it is asked to yield, and goes on from there; `restarts`: it starts
-    from its beginning if it was lost; `tells`: it writes what it computes; `options` are for
+    """Submit a job whose directory exists already. It gets at most `nodes` nodes; 0: any number.
+    `resumes`: the job saves when it is asked to yield, and goes on from there. `restarts`: if it
+    was lost, it starts from its beginning. `tells`: it writes what it computes. `options` are for
     sbatch, if the engine is Slurm. The answer is its JobView, even if the same job is submitted
     again."""
 
@@ -66,8 +67,8 @@ class CancelJob(Message, frozen=True):
 
 
 class LookAtJobs(Message, frozen=True):
-    """The answer is a ClusterView: of jobs that have not ended; of the newest ones, `all`; or of
-    one `id`."""
+    """The answer is a ClusterView of all jobs that have not ended; with `all`, of the newest ended
+    ones, too; with an `id`, of that job."""
 
     id: str = ""
     all: bool = False
@@ -77,8 +78,8 @@ UseBy = Literal["user", "job", "day"]
 
 
 class LookAtUse(Message, frozen=True):
-    """The answer is JobUses of the hours that begin in this time, in Unix seconds; of the user's
-    own jobs alone, but for the user that runs the service, and root."""
+    """The answer is the JobUses of the hours that begin in this time, in Unix seconds. It covers
+    the user's own jobs; for root and the user that runs the service, all jobs."""
 
     start: float
     end: float
@@ -98,10 +99,9 @@ OVER: frozenset[State] = frozenset(("done", "failed", "cancelled"))
 
 class JobView(Message, frozen=True):
     """One job. Times are Unix seconds; `computed` is in seconds, the sum over all of its GPUs.
-    `sentence` tells people what the job does, or why it does not run; `line` is the same with only
-    the last line of a traceback. `position` is 1 for the first of those that wait in line.
-    `iteration` is the last one that was told, of `iterations` in all, where these are known.
-    """
+    `sentence` tells people what the job does, or why it does not run; `line` says the same with
+    only the last line of a traceback. `position` is 1 for the first job in the queue. `iteration`
+    is the last one that the job has reported, of `iterations` in all, if these are known."""
 
     id: str
     user: str
@@ -125,9 +125,9 @@ class JobView(Message, frozen=True):
 
 
 class NodeView(msgspec.Struct, frozen=True):
-    """`used` are GPUs that any process has; `ours` are those of jobs of this cluster. Each GPU is
-    divided into this number of `shards`, for jobs that want a part of one; 0: it is for jobs that
-    want whole ones."""
+    """`used` are GPUs that any process has; `ours` are those of jobs of this cluster. Each GPU
+    is divided into `shards` for jobs that want a part of one; 0: it is for jobs that want whole
+    ones."""
 
     name: str
     gpus: int
@@ -139,9 +139,9 @@ class NodeView(msgspec.Struct, frozen=True):
 
 
 class ClusterView(Message, frozen=True):
-    """`jobs`: the newest finished ones first, then those that have GPUs, then those
-    that wait, in line; else in the order in which they were submitted.
-    `trouble` says why the nodes are not known, or are old; empty: they are."""
+    """`jobs` has the newest finished ones first, then those that have GPUs, then waiting ones in
+    queue order; otherwise the order of submission. `trouble` says why the nodes are not known, or
+    are old; empty if they are known."""
 
     cluster: str
     pid: int
@@ -166,7 +166,7 @@ class JobUses(Message, frozen=True):
 
 
 def gpus_in(text: str) -> Gpus:
-    """Return the number that is written there. Raises InvalidValue."""
+    """Return the number of GPUs that the text says. Raises InvalidValue."""
     try:
         gpus: Gpus = int(text) if text.strip().isdecimal() else float(text)
     except ValueError:

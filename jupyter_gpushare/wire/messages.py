@@ -1,11 +1,11 @@
-"""Messages: every one that a broker and its clients exchange, except for the Snapshot.
+"""All messages that a broker and its clients exchange, except for the Snapshot.
 
 The first frame of a connection is `Hello`; the broker answers `Welcome` or `Error`. A connection
 carries at most one session. Unknown keys are ignored, so a message may gain fields within one
 protocol number; a change of meaning takes the next number.
 
-msgspec holds the messages: tagged unions and type checks that name the wrong field, without a
-parser of our own and with an import ten times lighter than pydantic's.
+The messages are msgspec structs. They give tagged unions and type checks that name the wrong field,
+with an import ten times lighter than pydantic's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .demand import Curve, Demand, Squeezing
 PROTOCOL = 1
 ALONE = -1  # the end of a lane that no other session uses at the same time
 KEY_LENGTH = 32  # hexadecimal digits of the key to a handoff slot
-SEALED = "s-"  # an id that only its secret opens begins so
+SEALED = "s-"  # the prefix of an id that only its secret opens
 MAX_NAME_LENGTH = 200  # of a session's name; a broker cuts longer ones
 MAX_WEIGHT = 1000.0
 WEIGHTS = f"a number above 0 and at most {MAX_WEIGHT:g}"
@@ -48,39 +48,40 @@ class Hello(Message, frozen=True):
     ticket: str = ""
 
     def __repr__(self) -> str:
-        """Leave out what other users may not see."""
+        """Leave out the token and the ticket, which other users may not see."""
         return f"Hello(protocol={self.protocol}, program={self.program!r})"
 
 
 class AddTicket(Message, frozen=True):
-    """Sent by a Jupyter server that has shown its token: the connection that shows the ticket with
-    this SHA-256 `digest` (hexadecimal), once and soon, is one of its kernels, and stands for the
-    same user."""
+    """Sent by a Jupyter server that has shown its token. One of its kernels will soon show the
+    ticket with this SHA-256 `digest` (hexadecimal), once; that connection stands for the same
+    user."""
 
     digest: str
 
 
 class Open(Message, frozen=True):
-    """Register this connection's session. The client makes the `id`, so repeating it is harmless.
-    A `sealed` id is made from a `secret` that is shown here and nowhere else: all may see the id,
-    and no other client can open it, even at a broker that has just started.
+    """Register this connection's session. The client makes the `id`, so repeating the message is
+    harmless. A `sealed` id is made from a `secret` that is shown only here: all may see the id, but
+    no other client can open it, even at a broker that has just started.
 
-    `device` is the name of one, or the UUID of a GPU; or `auto`: then `among` are the UUIDs of
-    those that the process sees (none: any will do), and it gets the one with most room. If
-    `devices` is above 1, it is a gang, which has this number of them whole, all at once or none; a
-    session that comes back names those that it has, and `demand` is what it takes of each.
+    `device` is a name, the UUID of a GPU, or `auto`. With `auto`, `among` are the UUIDs that the
+    process sees (empty: any will do), and the session gets the device with the most room. If
+    `devices` is above 1, the session is a gang: it gets that number of whole devices, all or none,
+    and `demand` is its demand on each. A gang that reconnects names the devices that it has.
 
-    `turn` numbers the client's requests. After a lost broker a client opens again with the same
-    id: `holding` says that it still has turn `turn`, `waiting` that it has asked for it.
-    `device_seconds`, `waited_seconds` and `iterations` carry the history over, with what has
-    passed of the turn or wait that is under way. `paged_out_bytes` lie in a file, and `busy` says
-    whether a cell runs (a script always does). `handoff_slot` is where the session receives a
-    direct handoff, and `key` is known only to the session and the broker; empty ones
-    say that turns come from the broker alone. `bears_slowdown` is the slowdown up to which the
-    session may be squeezed to admit others; 1.0: it is not. To fit at all, it accepts any slowdown.
-    `squeezed_bytes` are those that the Grant of the turn `holding` allowed an iteration. `shares`
-    says that the session can use a lane from one end while another one uses it from the other. The
-    `remaining_iterations` are of a loop that has `loop_iterations`.
+    `turn` numbers the client's requests. After a lost broker a client opens again with the same id:
+    `holding` says that it still has turn `turn`, `waiting` that it has requested it.
+    `device_seconds`, `waited_seconds` and `iterations` carry the history over, with the present
+    turn or wait so far. `paged_out_bytes` lie in a file, and `busy` says whether a cell runs (a
+    script is always busy).
+
+    `handoff_slot` receives direct handoffs, and `key` is known only to the session and the broker;
+    if they are empty, turns come from the broker alone. `bears_slowdown` is the slowdown up to
+    which the session may be squeezed to admit others; 1.0: it is not. To fit at all, the session
+    accepts any slowdown. `squeezed_bytes` are the bytes that the Grant of a turn it is `holding`
+    allowed an iteration. `shares` says that the session can use a lane from one end while another
+    one uses it from the other. The `remaining_iterations` are of a loop that has `loop_iterations`.
     """
 
     id: str
@@ -110,7 +111,7 @@ class Open(Message, frozen=True):
     loop_iterations: int | None = None
 
     def __repr__(self) -> str:
-        """Leave out what other users may not see."""
+        """Leave out the secret and the key, which other users may not see."""
         return f"Open(id={self.id!r}, name={self.name!r})"
 
 
@@ -151,8 +152,8 @@ class Report(Message, frozen=True):
 
 
 class Keep(Message, frozen=True):
-    """Ask whether the demand may grow to this, for memory that outlives its iteration: Done, or
-    Error."""
+    """Ask whether the demand may grow to `demand`, for memory that outlives its iteration. The
+    answer is Done or Error."""
 
     demand: Demand
 
@@ -166,8 +167,8 @@ class Busy(Message, frozen=True):
 class PagedOut(Message, frozen=True):
     """`bytes` persistent bytes lie in a file now and take no memory of the device.
 
-    `page_ins` counts the PageIns that this connection has been sent since Opened: after one that
-    is still on its way, the memory is back.
+    `page_ins` counts the PageIns that the session has received on this connection since Opened. If
+    the broker has sent more, one is still on its way, and the memory is back after it.
     """
 
     bytes: int
@@ -249,9 +250,10 @@ class Watch(Message, frozen=True):
 
 
 class Account(Message, frozen=True):
-    """Ask for the usage from `start` until before `end`, Unix times, in sums `by` something.
+    """Ask for the usage from `start` until before `end`, Unix times, summed `by` user, group,
+    notebook, day or hour.
 
-    The answer has what the asker may see: own figures, a teacher's groups, or all.
+    The answer has the rows that the asker may see: own figures, a teacher's groups, or all.
     """
 
     start: float
@@ -278,13 +280,14 @@ class Welcome(Message, frozen=True):
 
 
 class Opened(Message, frozen=True):
-    """`capacity_bytes` is the device's, and the largest size that a lane of it can have.
+    """The broker has registered the session. `capacity_bytes` is the capacity of the device, and
+    the largest size of a lane.
 
-    If lanes are made of chunks, these have `chunk_bytes`, and the first message of a connection
-    that says so comes with the descriptor of a socket for them (fd_channel.py). `uuid` is a GPU's,
-    whose number in the client's process may differ from that in `device`. A gang gets all `gang`
-    devices and their `uuids`, and the capacity of the smallest; the other fields are of the first.
-    It does not use the memory of lanes.
+    If lanes are made of chunks, a chunk has `chunk_bytes`, and the first such message of a
+    connection carries the descriptor of a socket for chunks (fd_channel.py). `uuid` is that of the
+    GPU, whose number in the client's process may differ from that in `device`. A gang gets the
+    names of all its devices in `gang` and their `uuids`, and the capacity of the smallest one; the
+    other fields are those of the first. A gang does not use the memory of lanes.
     """
 
     id: str
@@ -299,13 +302,13 @@ class Opened(Message, frozen=True):
 class Grant(Message, frozen=True):
     """Turn `turn` is yours until you finish it, with `bytes` of the memory of your lane.
 
-    `memory` numbers that memory (0: the turn has none). If the number differs from that in the
-    Grant before it on this connection, the descriptor of the memory comes with the message; or, if
-    it is made of chunks, there are `chunks` of them, which have been sent, and the session makes
-    those that are missing. A repeated Grant for the same turn changes the lane from the next
-    boundary on. An iteration may take `squeezed_bytes` at most, one of the session's options; 0: it
-    is not squeezed. Another session may use the lane at the same time: then this one has the `end`
-    0 or 1 of its `bytes`, and goes by the Ledger of that memory.
+    `memory` numbers that memory (0: the turn has none). If the number differs from that of the
+    Grant before it on this connection, the message carries the descriptor of the memory. Memory
+    that is made of chunks has no descriptor: `chunks` of them exist and have been sent, and the
+    session makes the missing ones. A repeated Grant for the same turn changes the lane from the
+    next boundary on. An iteration may take at most `squeezed_bytes`, one of the session's options;
+    0: it is not squeezed. If another session may use the lane at the same time, this one has the
+    `end` 0 or 1 of its `bytes`, and follows the Ledger of that memory.
     """
 
     turn: int
@@ -321,15 +324,16 @@ class Ledger(Message, frozen=True):
     """The ledger of the memory `memory` of a lane, whose descriptor comes with this message.
 
     It says what each of two sessions has of the lane that they use at once. It comes before the
-    first Grant with an `end` in that memory, and again where it replaces the one before.
+    first Grant with an `end` in that memory, and again when a new ledger replaces it.
     """
 
     memory: int
 
 
 class Trim(Message, frozen=True):
-    """The memory `memory` of a lane has only `bytes` bytes now: release all chunks above. Memory
-    that is of no lane any more has 0 bytes: it is free once no process has a descriptor of it."""
+    """The memory `memory` of a lane has only `bytes` bytes now: release all chunks above. If the
+    memory is of no lane any more, `bytes` is 0; the memory is free once no process has a descriptor
+    of it."""
 
     memory: int
     bytes: int
@@ -345,10 +349,10 @@ class Successor(msgspec.Struct, frozen=True):
 class Yield(Message, frozen=True, omit_defaults=True):
     """Please finish `turn` at the next boundary: another session waits.
 
-    A `successor` has the turn next, however this one ends. This session may hand it the turn,
-    which takes one way instead of two; the broker's own Grant follows in any case. Without a
-    successor the broker decides when the turn has ended. If the policy lets turns last
-    `until_cell_ends`, the session keeps later ones over the times between its iterations.
+    A `successor` has the turn next, however this one ends. This session may send it the turn
+    directly, which takes one way instead of two; the broker's own Grant follows in any case.
+    Without a successor the broker decides when the turn has ended. If the policy lets turns last
+    `until_cell_ends`, the session keeps later turns over the times between its iterations.
     """
 
     turn: int
@@ -388,8 +392,9 @@ class Rest(Message, frozen=True):
 
 
 class Room(Message, frozen=True):
-    """The other sessions of the device leave this one `bytes` bytes of it, its lane included, where
-    all lanes are one. A session that needs more learns how far its iterations can be squeezed."""
+    """The other sessions leave this one `bytes` bytes of the device, its lane included, if all
+    sessions use one lane. A session that needs more learns how far its iterations can be
+    squeezed."""
 
     bytes: int
 
@@ -401,16 +406,16 @@ class Notice(Message, frozen=True):
 
 
 class Wait(Message, frozen=True):
-    """Why turn `turn` is not granted yet. `position` is that in the queue; 0: it is not in the
-    queue, because it is throttled by a rule or paused.
+    """The reason why turn `turn` is not granted yet. `position` is the queue position; 0: the
+    session is not in the queue, because it is throttled by a rule or paused.
 
-    `expected_seconds` is None where it is not known; where `expected_is_bound` it waits that long
-    at most, since a cell that comes first may end at any iteration. `remaining_seconds` are those
-    until the session has done the iterations that it has declared; None where that is not known.
-    `why` are the parts of the `reason`, a sentence that is empty on its way from the broker, and
-    `names` has those of the sessions in it, by id, as this client may see them. `others` are the
-    other sessions of the device that take turns, also one that loads its next batch between two of
-    them; 0: not known.
+    `expected_seconds` is None if it is not known. If `expected_is_bound`, the session waits that
+    long at most, since a cell before it may end at any iteration. `remaining_seconds` last until
+    the session has done the iterations that it has declared; None if that is not known. `why` are
+    the parts of the `reason`, a sentence that is empty on its way from the broker. `names` has, by
+    id, the names of sessions in it that this client may see. `others` counts the other sessions of
+    the device that take turns, including one that loads its next batch between two turns; 0: not
+    known.
     """
 
     turn: int
@@ -426,7 +431,8 @@ class Wait(Message, frozen=True):
     others: int = 0
 
     def in_words(self) -> Wait:
-        """Return it as people read it; one that is in words already stays as it is."""
+        """Return the message as people read it; a message that is in words already stays as it
+        is."""
         said = sentence(self.why, lambda session: self.names.get(session, GONE))
         return replace(self, reason=self.reason or said)
 
@@ -442,7 +448,7 @@ class Done(Message, frozen=True):
 
 
 class AccountRow(msgspec.Struct, frozen=True):
-    """Sums of one user, group, notebook, day or hour; of memory, in byte-seconds."""
+    """Sums of one user, group, notebook, day or hour; those of memory are in byte-seconds."""
 
     name: str
     device_seconds: float
@@ -461,7 +467,7 @@ class Accounts(Message, frozen=True):
 
 class Error(Message, frozen=True, omit_defaults=True):
     """A message was refused and changed nothing; `code` is a key of errors.BY_CODE. Without
-    `is_answer` the message was one of UNANSWERED, so no client waits for this."""
+    `is_answer` the refused message was one of UNANSWERED, so no client waits for this."""
 
     code: str
     message: str

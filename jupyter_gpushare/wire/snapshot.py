@@ -1,4 +1,4 @@
-"""The Snapshot: the one schema of what the broker shows, to all viewers."""
+"""The Snapshot: the one schema in which the broker shows its state to all viewers."""
 
 from __future__ import annotations
 
@@ -21,21 +21,25 @@ WAITING: Collection[State] = ("waiting", "throttled")
 
 
 class SessionView(msgspec.Struct, frozen=True):
-    """One notebook. `position`, in JSON `place`, is the queue position, from 1, and None unless
-    it waits. Seconds, bytes. `paged_out_bytes` of its persistent ones lie in a file; `busy`: a
-    cell runs, or it is a script. `group` is one of the admin's file; it is empty for users
-    without a group. `idle_step` is the highest escalation step that was taken since nothing
-    runs in it: `caches`, `page_out`, `release` or `cull`; empty, if none. A `gang` has all
-    these devices at once, and is there on each; the list is empty for all others. `why` are the
-    parts of the `reason`, a sentence that is empty on its way from the broker. While it is
-    squeezed, an iteration takes `squeezed_bytes` in place of its `ephemeral_bytes`, and
-    `slowdown` times as long; 0 and 1.0: it is not. `curve` is None until it is known.
-    `remaining_seconds` are those until it has done its `remaining_iterations` at its present share
-    of the device, waits included; None where that is not known. It waits for the
-    `expected_wait_seconds` at most where `expected_wait_is_bound`, else for about that long. The
-    `remaining_iterations` are of a loop that has `loop_iterations`. `iteration_seconds` are those
-    since its last boundary, while it is asked to yield at the next one; else None. `squeezing` is
-    what it has reported of that, or None.
+    """One notebook, in seconds and bytes. `position`, in JSON `place`, is the queue position from
+    1; None unless it waits.
+
+    `paged_out_bytes` of its persistent ones lie in a file. `busy`: a cell runs, or it is a script.
+    `group` is one of the admin's file; empty for users without a group. `idle_step` is the highest
+    escalation step since its last cell: `caches`, `page_out`, `release` or `cull`; empty if there
+    was none. A `gang` has all these devices at once, and appears on each; the list is empty for all
+    others. `why` are the parts of the `reason`, a sentence that is empty on its way from the
+    broker.
+
+    While it is squeezed, an iteration takes `squeezed_bytes` in place of its `ephemeral_bytes`, and
+    `slowdown` times as long; 0 and 1.0: it is not squeezed. `squeezing` is its own report of that,
+    or None. `curve` is None until it is known.
+
+    `remaining_iterations` are of a loop that has `loop_iterations`. `remaining_seconds` is the time
+    to do them at its present share of the device, waits included; None if that is not known. It
+    waits for `expected_wait_seconds`: at most that long if `expected_wait_is_bound`, else about
+    that long. `iteration_seconds` is the time since its last boundary while it is asked to yield at
+    the next one; else None.
     """
 
     id: str
@@ -101,7 +105,7 @@ class RestingView(msgspec.Struct, frozen=True):
 
 
 class Intervention(msgspec.Struct, frozen=True):
-    """A step that the Jupyter server of a session's kernel has to take, by the rules.
+    """A directive by the rules for the Jupyter server of a session's kernel.
 
     `interrupt` its cell; `end` its kernel; `cull` its kernel, which is idle.
     """
@@ -126,8 +130,8 @@ class LaneView(msgspec.Struct, frozen=True):
 class TurnView(msgspec.Struct, frozen=True):
     """A session had its lane from `began` to `ended`, both in seconds before the Snapshot.
 
-    `ended` is None while the turn continues. Turns of a session with very short gaps are one view:
-    `held` seconds of it are its turns, the rest is between them.
+    `ended` is None while the turn continues. Turns of a session with very short gaps are one view,
+    of which the session held the lane for `held` seconds.
     """
 
     session: str
@@ -140,8 +144,8 @@ class TurnView(msgspec.Struct, frozen=True):
 class UserView(msgspec.Struct, frozen=True):
     """Seconds for which a user's sessions had turns, in each five minutes of the last hour.
 
-    The newest are last, and have only begun. The time before this broker is left out, because it
-    is not known.
+    The newest five minutes come last and are not over. The time before this broker is left out,
+    because it is not known.
     """
 
     name: str
@@ -149,11 +153,11 @@ class UserView(msgspec.Struct, frozen=True):
 
 
 class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
-    """One device. `unmanaged_bytes` is unmanaged memory, of processes that are no sessions.
+    """One device. `unmanaged_bytes` are bytes of processes that are no sessions.
 
-    `turns` are those of the last minute, oldest first, `users` those who had turns in the last
-    hour. `finding` is the result of the concurrency tuner, the gain of several lanes at once, if
-    that is known; `finding_sentence` is its sentence, empty on its way from the broker.
+    `turns` are those of the last minute, oldest first; `users` had turns in the last hour.
+    `finding` is the result of the concurrency tuner, the gain of several lanes at once, if that is
+    known; `finding_sentence` is its sentence, empty on its way from the broker.
     """
 
     name: str
@@ -174,8 +178,8 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
 class BrokerView(msgspec.Struct, frozen=True):
     """`started` is Unix time in seconds; `accounts` says why these are not kept, or is empty.
 
-    `recovering`: it was started after a crash, and grants nothing until the sessions of the broker
-    before have had time to come back; not all of them may be in the Snapshot yet.
+    `recovering`: the broker was started after a crash, and grants nothing until the sessions of the
+    broker before it have had time to reconnect. The Snapshot may not have all of them yet.
     """
 
     pid: int
@@ -225,11 +229,11 @@ class Snapshot(Message, frozen=True):
     state.
 
     `reservations` are active or begin within a day. `rulebook_error` says why the admin's file, in
-    its present form, is not in force; it is empty where all is well.
+    its present form, is not in force; it is empty if the file is in force.
 
-    On its way from the broker all names of notebooks are hidden, and so are the causes that they
-    gave for not paging out. `names` and `causes` have those that this viewer may see, by id: so one
-    encoding serves all viewers. `in_words` puts them where they belong.
+    The broker hides all names of notebooks, and the causes that they gave for not paging out.
+    `names` and `causes` have, by id, those that this viewer may see, so one encoding serves all
+    viewers. `in_words` puts them where they belong.
     """
 
     version: str
@@ -250,7 +254,7 @@ class Snapshot(Message, frozen=True):
 def in_words(snapshot: Snapshot) -> Snapshot:
     """Return the Snapshot for people: the names that they may see, a sentence for each reason.
 
-    One that is in words already stays as it is.
+    A Snapshot that is in words already stays as it is.
     """
     names = {view.id: view.name for view in _notebooks(snapshot)} | snapshot.names
 

@@ -22,7 +22,8 @@ SQUEEZE = "auto|off|SIZE"
 
 
 class Option(NamedTuple):
-    """`read` makes a value of a word or raises ValueError; None where no word follows the flag."""
+    """`read` converts the word after the flag, or raises ValueError; None if no word follows the
+    flag."""
 
     flag: str
     value: str
@@ -34,8 +35,8 @@ class Command(NamedTuple):
     name: str
     sentence: str
     options: tuple[Option, ...] = ()
-    takes: str = ""  # what the one word that may follow stands for; empty: none may
-    takes_phrase: bool = False  # that may be several words
+    takes: str = ""  # what the one word that may follow stands for; empty: no word follows
+    takes_phrase: bool = False  # several words may follow
     needs_word: bool = False
     passes: str = ""  # what the words behind `--` are for; empty: there are none
 

@@ -1,5 +1,5 @@
-"""Ends of cells: however a cell ends, its turn is given back, its waiting line closed, its sharing
-undone."""
+"""Ends of cells: however a cell ends, it gives its turn back, closes its waiting line and undoes
+the sharing that was for this cell alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REFUSED = (
     "This cell did not run: tensors of this notebook are on disk, where the GPU cannot read them."
     " Run it again to wait for room."
 )
-OURS = "get_ipython().run_line_magic('gpushare', "  # so a cell reads that has our magics
+OURS = "get_ipython().run_line_magic('gpushare', "  # the code of a cell that uses our magics
 Call: TypeAlias = Callable[[], None]
 INTERRUPTED = "The interrupt came before the cell began, so it runs: interrupt again to stop it."
 
@@ -39,16 +39,16 @@ INTERRUPTED = "The interrupt came before the cell began, so it runs: interrupt a
 class CellEnds:
     """Watches the ends of cells.
 
-    `post_execute` comes after success, error, interrupt and exit and, unlike `post_run_cell`,
-    after silent cells too: whichever cell ran, the device is free again.
+    IPython calls `post_execute` after success, error, interrupt and exit and, unlike
+    `post_run_cell`, after silent cells too. So no cell leaves the device occupied.
     """
 
     def __init__(self, ipython: Any, line: WaitingLine) -> None:
         self._shell = ipython
         self._events = ipython.events
         self._line = line
-        # The calls of each cell that runs, by thread: a cell of a subshell ends beside others, and
-        # one that runs another notebook has cells inside.
+        # For each thread, the calls of each running cell: a subshell runs cells beside others, and
+        # a cell that runs another notebook has cells inside.
         self._at_end: defaultdict[int, list[list[Call]]] = defaultdict(list)
 
     def watch(self) -> None:
@@ -65,15 +65,16 @@ class CellEnds:
         self._ended()
 
     def at_end(self, call: Call) -> None:
-        """Make `call` once when the innermost cell of this thread ends; the last one given comes
-        first."""
+        """Register `call`, which is made once when the innermost cell of this thread ends. The last
+        one registered is made first."""
         cells = self._at_end[get_ident()]
-        if not cells:  # this one has loaded this extension, so its beginning was not seen
+        if not cells:  # this cell loaded the extension, so its beginning was not seen
             cells.append([])
         cells[-1].append(call)
 
     def _begins(self) -> None:
-        """IPython would report an interrupt here as a fault of ours, and run the cell after it."""
+        """Page in. This catches an interrupt, which IPython would report as a fault of ours before
+        it runs the cell nevertheless."""
         try:
             self._at_end[get_ident()].append([])
             cell_begins()
@@ -83,13 +84,13 @@ class CellEnds:
 
     def _tell_interrupt(self) -> None:
         session = current()
-        if session is None or not session.is_out_of_reach:  # or `visit` tells it
+        if session is None or not session.is_out_of_reach:  # otherwise `visit` reports it
             is_away = session is not None and session.paged_out_bytes
             print(AWAY if is_away else INTERRUPTED, file=sys.stderr)
 
     def visit(self, cell: ast.Module) -> ast.Module:
-        """IPython's last step before it runs a cell. Raises InputRejected where the code could
-        touch memory that is not there: then CUDA would fail for good."""
+        """IPython's last step before it runs a cell. Raises InputRejected if the code could touch
+        memory that is paged out, since CUDA would then fail for good."""
         session = current()
         if session is not None and session.is_out_of_reach and not all(map(_is_ours, cell.body)):
             refusal = InputRejected(REFUSED)
@@ -98,22 +99,21 @@ class CellEnds:
         return cell
 
     def _show_notices(self) -> None:
-        """Show messages that the broker sends by itself; in a cell, since nothing is shown outside
-        of one."""
+        """Show messages that the broker sends unasked. This happens in a cell, since the front end
+        shows no output outside of one."""
         if (session := current()) is not None:
             for sentence in session.take_notices():
                 show(sentence)
 
     def _ended(self) -> None:
-        """Run all steps; a user that interrupts once more does not make the session keep
-        the turn."""
+        """Run all steps. A second interrupt must not leave the turn with the session."""
         try:
             self._clean_up()
         except KeyboardInterrupt:
             self._clean_up()
 
     def _clean_up(self) -> None:
-        """Each step may come twice."""
+        """Each step may run twice."""
         is_last = cell_ended()
         self._show_notices()
         # A cell of a subshell leaves the waiting line to the cell that goes on in the main thread.

@@ -30,7 +30,8 @@ def register(ipython: Any) -> None:
 
 
 def unregister(ipython: Any) -> None:
-    """The older hook cannot be taken back; without the magic it has nothing to complete."""
+    """Unregister the matcher. The older hook cannot be removed, but completes nothing without the
+    magic."""
     if matcher in getattr(ipython.Completer, "custom_matchers", ()):
         ipython.Completer.custom_matchers.remove(matcher)
 
@@ -68,7 +69,8 @@ def candidates(text: str) -> tuple[str, list[str]]:
 
 
 def _in_place_of(token: str, text: str) -> list[str]:
-    """IPython's token may be only the end of our fragment: of ``cuda:1`` it is ``1``."""
+    """Return completions of IPython's token, which may be only the end of our fragment: ``1`` of
+    ``cuda:1``."""
     fragment, found = candidates(text)
     kept = len(fragment) - len(token)
     return [word[kept:] for word in found if word.startswith(fragment[:kept])]
@@ -120,7 +122,7 @@ _WORDS = {"pause": _notebooks, "policy": _policies, "squeeze": _squeezings}
 
 
 def _seen(names: Callable[[Snapshot], list[str]]) -> list[str]:
-    """Return words from a broker that runs; a completion starts none."""
+    """Return words from a running broker; a completion starts no broker."""
     try:
         with Client.connect(start=False) as client:
             return names(client.look())

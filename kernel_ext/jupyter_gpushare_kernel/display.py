@@ -14,7 +14,7 @@ from IPython.core.display_functions import DisplayHandle, display
 
 from jupyter_gpushare.client.notebook.waiting_line import REFRESH_SECONDS, TerminalLine, WaitingLine
 
-# The panel clears an output that has this once its cell does not run any more.
+# The panel clears an output with this mark once its cell no longer runs.
 WHILE_IT_RUNS = {"jupyter_gpushare": "while the cell runs"}
 _SENTENCE = "<div style='font-size:90%;opacity:.8'>{}</div>"
 
@@ -37,8 +37,8 @@ def waiting_line(ipython: Any) -> WaitingLine:
 class NotebookLine(WaitingLine):
     """One output of the cell, replaced in place by its display id.
 
-    While the cell takes turns, a thread updates the line each second: others may leave, and then no
-    wait updates it any more.
+    While the cell takes turns, a thread updates the line each second: if the other sessions leave,
+    no wait updates it any more.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """A job in a notebook: its state, progress and the end of its log, live until it has ended.
 
-A saved notebook has the last picture, which says of when it is.
+A saved notebook has the last picture, which shows its own time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class JobPicture:
         self._over = threading.Event()
 
     def show(self) -> None:
-        """Draw it now, and from now on until the job has ended. Raises the error of the service."""
+        """Draw the picture, and redraw it until the job has ended. Raises the error of the
+        service."""
         view = self._job.look()
         self._handle.display(self._drawn(view), raw=True)
         if view.state not in OVER:
@@ -100,7 +101,7 @@ def bar(view: JobView) -> str:
 
 
 def register(ipython: Any) -> None:
-    """Draw jobs by pictures, in a notebook; a terminal has their text."""
+    """Show jobs as pictures in a notebook; a terminal shows their text."""
     if hasattr(ipython, "kernel"):
         ipython.display_formatter.ipython_display_formatter.for_type(Job, show)
 

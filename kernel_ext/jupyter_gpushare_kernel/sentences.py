@@ -20,8 +20,7 @@ def begun(session: Session) -> str:
 
 
 def _device(session: Session) -> str:
-    """Return the device as PyTorch calls it here, and as others see it where they call it
-    otherwise."""
+    """Return PyTorch's name of the device here, and the host's name if it differs."""
     if session.host_devices:
         return f"{session.devices} devices: {', '.join(session.host_devices)} of this host"
     device = f"device: {session.device}"
@@ -58,14 +57,15 @@ def paused(name: str, paused: bool) -> str:
 
 
 def tidied(freed: Mapping[str, int]) -> str:
-    """`freed` has the bytes that were freed with each."""
+    """`freed` maps each kind of reference to the bytes that forgetting it freed."""
     found = [f"{what} held {size(count)}" for what, count in freed.items() if count > 0]
     told = f": {', '.join(found)}" if found else "; no tensors were freed by that"
     return f"Displayed results and the last error are forgotten{told}."
 
 
 def held(part: HeldBytes) -> str:
-    """Say how the user can free this. It is not freed here, since the notebook would notice."""
+    """Say how the user can free this memory. The magic does not free it, since the notebook would
+    notice."""
     hold = f"{' and '.join(part.names)} {'hold' if len(part.names) > 1 else 'holds'}"
     if part.kind == "gradients":
         frees = f"`{part.names[0]}.zero_grad()` frees them"
@@ -94,8 +94,8 @@ def squeezed(session: Session) -> str:
 
 
 def state(session: Session | None, view: SessionView | None) -> str:
-    """The figures are those of the `view` that the broker has of the session, as in the tables
-    below; its own, where there is none."""
+    """Describe the session. The figures are those of the broker's `view`, as in the tables below,
+    or the session's own if there is no view."""
     if session is None:
         return "GPU sharing is off in this notebook; `%gpushare on` turns it on."
     aside = ", paused" if session.paused else ""

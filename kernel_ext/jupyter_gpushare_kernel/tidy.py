@@ -12,8 +12,8 @@ OF_THE_LAST_ERROR = ("last_exc", "last_type", "last_value", "last_traceback")
 
 
 def let_go(shell: Any, live: Callable[[], int]) -> dict[str, int]:
-    """Forget displayed results and the last error. Return the bytes that were freed with each;
-    `live` returns those that are in use. A graph that both held counts for the second."""
+    """Forget displayed results and the last error. Return the bytes that forgetting each of them
+    freed; `live` returns the bytes in use. A graph that both held counts for the error."""
     freed = {}
     for what, forget in FORGOTTEN.items():
         before = live()
@@ -26,7 +26,7 @@ def let_go(shell: Any, live: Callable[[], int]) -> dict[str, int]:
 def _forget_results(shell: Any) -> None:
     """Forget `Out`, `_`, `_1` and their like."""
     shell.displayhook.flush()
-    for name in LATEST:  # IPython's list of names that it hides has their values, too
+    for name in LATEST:  # IPython's dictionary of names that it hides holds their values, too
         if name in shell.user_ns_hidden:
             shell.user_ns_hidden[name] = ""
     shell.last_execution_result = None

@@ -1,4 +1,4 @@
-/** The same view as a widget in a notebook; its kernel feeds it, so it needs no server. */
+/** The panel's view as a widget in a notebook; its kernel feeds it, so it needs no server. */
 
 import { GpuShareView } from './view/view';
 
@@ -31,7 +31,8 @@ function render({
   };
   // a hidden page needs nothing from the kernel, and so nothing from the broker
   const stand = () => watch(!document.hidden);
-  // but another page may be hidden, or another cell's output deleted, while this is seen
+  // another page that is hidden, or a deleted output, may have turned this off while this page is
+  // visible
   const insist = () => {
     if (!model.get('watched') && !document.hidden) {
       watch(true);
@@ -42,7 +43,7 @@ function render({
   model.on('change:watched', insist);
   document.addEventListener('visibilitychange', stand);
   show();
-  insist(); // by a page that was closed while hidden
+  insist(); // a page that was closed while hidden may have turned it off
   return () => {
     clearInterval(timer);
     model.off('change:state', show);

@@ -10,8 +10,8 @@ import { GpuShareModel } from './state/model';
 import { GpuShareView } from './view/view';
 
 /**
- * Show the panel in `node`, whose data say where the routes are and what proves
- * this page ours.
+ * Show the panel in `node`; its data attributes have the base URL of the routes
+ * and the XSRF token.
  */
 export function show(node: HTMLElement): GpuShareModel {
   const { baseUrl, xsrf } = node.dataset;
@@ -37,7 +37,7 @@ export function show(node: HTMLElement): GpuShareModel {
 }
 
 /**
- * A restarted service knows no page any more: reloading the page logs in.
+ * A restarted service no longer knows this page: a reload logs in again.
  */
 async function logInAgain(send: Send): Promise<void> {
   const answer = await send('viewer', {}).catch(() => null);
@@ -47,8 +47,8 @@ async function logInAgain(send: Send): Promise<void> {
 }
 
 /**
- * A token that has ended is refused: reloading the page logs in. If that does
- * not help, another reload would not either.
+ * The service refuses a token that has ended: a reload logs in again. If one
+ * reload does not help, another would not either.
  */
 function reloadIfRefused(state: State): void {
   if (isSnapshot(state)) {
@@ -62,7 +62,7 @@ function reloadIfRefused(state: State): void {
   }
 }
 
-/** Kept in this tab since a reload, until a snapshot comes. */
+/** Kept in this tab from a reload until a snapshot comes. */
 const RELOADED = 'jupyter-gpushare-reloaded';
 
 const node = document.getElementById('jupyter-gpushare-page');

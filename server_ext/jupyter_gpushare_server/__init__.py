@@ -28,8 +28,8 @@ def _load_jupyter_server_extension(server_app: ServerApp) -> None:
 
 
 async def _unload_jupyter_server_extension(server_app: ServerApp) -> None:
-    """Unload the extension. A Jupyter server never calls this; it is for code that loads
-    extensions by hand."""
+    """Unload the extension. A Jupyter server never calls this; code that loads extensions by hand
+    may."""
     extension = server_app.web_app.settings.get("gpushare")
     if extension is not None:
         await extension.unload()

@@ -1,4 +1,4 @@
-"""The extension's settings as traits, and what runs while it is loaded."""
+"""The extension: its settings as traits, and its parts that run while it is loaded."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TRAITS: dict[str, type[TraitType[Any, Any]]] = {
 
 
 def _traits() -> Iterator[tuple[str, TraitType[Any, Any]]]:
-    """Declare a trait for each row of the settings table; None leaves it to the environment."""
+    """Yield a trait for each setting. The value None leaves the setting to the environment."""
     schema = msgspec.json.schema_components([Settings])[1]["Settings"]
     sentences = descriptions()
     for name, row in schema["properties"].items():
@@ -58,13 +58,13 @@ def _trait(row: dict[str, Any], **given: Any) -> TraitType[Any, Any]:
 
 
 class Delegate:
-    """Speaks with the broker for one user, of whom it has the `proof`."""
+    """Speaks with the broker for one user, with the user's `proof` of identity."""
 
     settings: Settings
     feed: Feed
     audit: Audit
     proof: Proof = staticmethod(credentials.with_token)
-    jobs: Jobs | None = None  # of this user, where it is the user that this process runs as
+    jobs: Jobs | None = None  # of this user; None: their jobs are not seen here
 
     def connect(self) -> Client:
         """Connect. Blocks; raises BrokerUnavailable, or NotPermitted."""
@@ -83,19 +83,19 @@ class Delegate:
 
 
 class GpuShareExtension(Delegate, LoggingConfigurable):
-    """Sharing of devices among notebooks. The broker that this starts outlives the server."""
+    """Sharing of devices among notebooks. A broker that this starts outlives the server."""
 
     vars().update(_traits())
 
     def load(self, server: Any) -> None:
         """Begin to look for the broker, without waiting. Raises InvalidValue.
 
-        `server` is a ServerApp, or an object with those of its attributes that are used here.
+        `server` is a ServerApp, or an object with the attributes of one that are used here.
         """
         given = {name: getattr(self, name) for name in Settings.__struct_fields__}
         found = self._as_found(server, given["socket"])
         self.settings = load({**found, **os.environ}, **given)
-        assert server.event_logger is not None  # the server makes it before it loads extensions
+        assert server.event_logger is not None  # made before extensions are loaded
         self.audit = Audit(server.event_logger)
         self.feed = Feed(self.settings, server.io_loop, server.log, self._observe)
         self._attendance = EMPTY
@@ -113,26 +113,25 @@ class GpuShareExtension(Delegate, LoggingConfigurable):
         self._undo.callback(self._jobs_watch.stop)
 
     async def unload(self) -> None:
-        """Close the connection and take back what `load` did; the broker stays. Idempotent."""
+        """Close the connection and undo `load`; the broker stays. Idempotent."""
         await self._undo.aclose()
 
     def delegate(self, user: Any) -> Delegate:
-        """Return the object that speaks for a user of this server: one for all, since they are the
-        owner of the server."""
+        """Return the object that speaks for a user of this server. It is one object, since all
+        users act as the owner of the server."""
         return self
 
     def _as_found(self, server: Any, socket: str | None) -> dict[str, str]:
-        """Return settings that do not have to be given here, as an environment."""
+        """Return default settings for this server, as an environment."""
         return _of_a_hub(server, socket)
 
     def _own_environment(self, server: Any) -> dict[str, str]:
-        """Return what kernels and terminals of this server have in their environment beside the
-        settings."""
+        """Return variables that kernels and terminals of this server get besides the settings."""
         return self._open_desk(server) if tickets.is_of_a_hub(server) else {}
 
     def _open_desk(self, server: ServerApp) -> dict[str, str]:
-        """Issue one-time tokens to the kernels of this server from now on; return how they find
-        the desk."""
+        """Begin to issue one-time tokens to the kernels of this server. Returns the variables by
+        which kernels find the desk."""
         ticket_issuer, desk = tickets.TicketIssuer(self.settings), tickets.Desk()
         desk.open(ticket_issuer, server.io_loop)
         self._undo.callback(ticket_issuer.close)
@@ -156,8 +155,8 @@ class GpuShareExtension(Delegate, LoggingConfigurable):
 
 
 def _of_a_hub(server: ServerApp, socket: str | None) -> dict[str, str]:
-    """Settings that do not have to be given there: a socket that is named is that of the hub's
-    broker."""
+    """Return default settings for a server of a hub. If a socket is named, it is that of the hub's
+    broker, so the server must not start one."""
     is_named = socket or os.environ.get(f"{PREFIX}SOCKET")
     return {f"{PREFIX}START_BROKER": "False"} if is_named and tickets.is_of_a_hub(server) else {}
 

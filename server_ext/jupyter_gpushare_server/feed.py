@@ -24,15 +24,15 @@ State: TypeAlias = Snapshot | Error
 
 FIRST_RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 5.0
-FRESH_SECONDS = 0.05  # subscribers that are told within this time after it came get the same text
+FRESH_SECONDS = 0.05  # subscribers share one encoded text for this time
 LOOKING = Error("unavailable", "The broker is being looked for.")
 
 
 class Feed:
     """The newest state: a Snapshot, or an Error that says why there is none.
 
-    A daemon thread waits for the broker, so that nothing here ever blocks the event loop; all
-    public methods, and `observe`, belong to the loop.
+    A daemon thread waits for the broker, so nothing here blocks the event loop. All public methods,
+    and `observe`, run in the loop.
     """
 
     def __init__(
@@ -44,11 +44,12 @@ class Feed:
         proof: Proof = credentials.with_token,
         ends_refused: bool = False,
     ) -> None:
-        """If it `ends_refused`, it does not show again and again a token that has ended."""
+        """A feed that `ends_refused` ends when the broker refuses its token, instead of showing the
+        token again and again."""
         self.state: State = LOOKING
         self.welcome: Welcome | None = None  # the newest
         self.sees_processes = False  # whether the broker's process ids are ours
-        self._frame = b""  # the state as it came, for all subscribers that are told at once
+        self._frame = b""  # the encoded state, for all subscribers at that moment
         self._came = 0.0
         self._settings = settings
         self._loop = loop
@@ -74,8 +75,8 @@ class Feed:
         self._publish(Error("unavailable", "The extension was unloaded."))
 
     async def follow(self) -> AsyncIterator[State]:
-        """Yield the state now and after changes, until this ends; a slow subscriber misses states
-        in between, never the last."""
+        """Yield the present state, and new ones, until the feed ends. A slow subscriber misses
+        states in between, but never the last one."""
         self._followers += 1
         try:
             while True:
@@ -93,26 +94,27 @@ class Feed:
 
     @property
     def is_refused(self) -> bool:
-        """Whether it has ended, since the broker has refused its token."""
+        """Whether it has ended because the broker refused its token."""
         return self._ends_refused and (
             isinstance(self.state, Error) and self.state.code == NotPermitted.code
         )
 
     def now(self) -> State:
-        """Return the state at this moment: since it came, waits and turns have continued."""
+        """Return the state at this moment: waits and turns have continued since it came."""
         if isinstance(self.state, Snapshot):
             return aged(self.state, time.monotonic() - self._came)
         return self.state
 
     def frame(self) -> bytes:
-        """Return the same, encoded."""
+        """Return the state at this moment, encoded."""
         if time.monotonic() - self._came > FRESH_SECONDS:
             return msgspec.json.encode(self.now())
         self._frame = self._frame or msgspec.json.encode(self.state)
         return self._frame
 
     def take(self, seen: Snapshot) -> None:
-        """Show what another connection has just seen, so that a user reads a change at once."""
+        """Take over a Snapshot that another connection has just received, so that a user sees a
+        change at once."""
         if isinstance(self.state, Snapshot) and self.state.broker.started == seen.broker.started:
             self._publish(seen)
 
@@ -143,7 +145,8 @@ class Feed:
             retry = min(2 * retry, LAST_RETRY_SECONDS)
 
     def _watch(self) -> bool:
-        """Tell snapshots until the connection ends, then why; return whether there was any."""
+        """Publish snapshots until the connection ends, and then the error. Return whether there was
+        a snapshot."""
         found = False
         try:
             with Client.connect(self._settings, "jupyter_server", proof=self._proof) as client:
@@ -155,7 +158,7 @@ class Feed:
                         break
                     self.welcome = client.welcome
                     self._loop.add_callback(self._publish, snapshot)
-        # the last border of the thread: subscribers must see the error, whatever it is
+        # nothing else would report an error of this thread: subscribers must see it
         except Exception as error:
             if not self._closed.is_set():
                 code = getattr(error, "code", "error")
@@ -166,7 +169,8 @@ class Feed:
 
 
 def _is_older(state: State, than: State) -> bool:
-    """Whether it was made before the other, by the same broker: two connections tell of it."""
+    """Whether the same broker made this state before the other one: two connections may deliver
+    them in the wrong order."""
     return (
         isinstance(state, Snapshot)
         and isinstance(than, Snapshot)

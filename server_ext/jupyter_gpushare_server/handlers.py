@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 AUTH_RESOURCE = "gpushare"
 ANSWER_SECONDS = 10.0
-MOST_LOGGED = 1000  # characters of a refusal
+MOST_LOGGED = 1000  # characters of a refusal in the log
 STATUS = {
     "invalid": 400,
     "not_permitted": 403,
@@ -69,7 +69,7 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 class RefusedRequest(web.HTTPError):
-    """A refused request, which is answered by a Failure."""
+    """A refused request; the answer is a Failure."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(STATUS.get(code, 500), "%s", _one_line(message))  # for the log
@@ -77,8 +77,8 @@ class RefusedRequest(web.HTTPError):
 
 
 def _one_line(text: str) -> str:
-    """The text as one line: it may contain text of other users, which must make no lines of the
-    log, and control no terminal."""
+    """Return the text as one printable line. It may contain text of other users, which must not
+    forge lines of the log or control a terminal."""
     return "".join(
         character if character.isprintable() else "?" for character in text[:MOST_LOGGED]
     )
@@ -107,7 +107,8 @@ class Handler(APIHandler):
         raise RefusedRequest("unavailable", f"The broker is away: {state.message}")
 
     def body(self, kind: type[Body]) -> Body:
-        """Return the request's body as `kind`; refuse the request if it is none, or empty."""
+        """Return the request's body as `kind`. Refuse the request if the body is invalid or sets no
+        field."""
         body = self.decoded(kind)
         if body == kind():
             raise RefusedRequest("invalid", f"Name one of {', '.join(kind.__struct_fields__)}.")
@@ -124,8 +125,8 @@ class Handler(APIHandler):
         return await _in_time(answer, "The broker")
 
     async def of_jobs(self, question: Callable[[Jobs, Asked], Answer], asked: Asked) -> Answer:
-        """Return what the service of the user's cluster answers; refuse the request if it
-        refuses."""
+        """Return the answer of the job service of the user's cluster; refuse the request if the
+        service refuses."""
         if (jobs := self.delegate.jobs) is None:
             raise RefusedRequest(
                 "not_permitted", "Jobs are seen in the Jupyter server of their user."
@@ -133,7 +134,7 @@ class Handler(APIHandler):
         return await _in_time(asyncio.to_thread(question, jobs, asked), "The service of jobs")
 
     async def carry_out(self, message: Wish) -> Snapshot:
-        """Let the broker make a change, and note which user asked for it."""
+        """Let the broker make a change, and record the user in the audit trail."""
         after = await self.from_broker(asyncio.to_thread(self.delegate.carry_out, message))
         self.delegate.feed.take(after)
         self.extension.audit.changed(self.current_user.username, message)
@@ -154,7 +155,7 @@ class Handler(APIHandler):
 
 
 async def _in_time(answer: Awaitable[Answer], whose: str) -> Answer:
-    """Return an answer; refuse the request if it is an error, or does not come in time."""
+    """Return an answer. Refuse the request if there is an error, or no answer in time."""
     try:
         return await asyncio.wait_for(answer, ANSWER_SECONDS)
     except GpuShareError as error:
@@ -220,7 +221,7 @@ class ReportHandler(Handler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Answers with what the broker lets this server's user see."""
+        """Answer with the usage that the broker lets this server's user see."""
         first, last = (self.get_query_argument(name, "") for name in ("from", "to"))
         try:
             asked = usage_report.question(first, last, self.get_query_argument("by", "user"))
@@ -287,7 +288,7 @@ class OpenAPIHandler(Handler):
 
 
 class NowhereHandler(Handler):
-    """Answers all other requests below our name, in JSON as all answers there."""
+    """Answers all other requests below our name, in JSON like the other handlers."""
 
     @web.authenticated
     @authorized
@@ -300,9 +301,9 @@ class NowhereHandler(Handler):
 
 
 class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
-    """Pushes the state now and after changes; a slow client gets only the newest.
+    """Pushes the present state, and each new one. A slow client gets only the newest.
 
-    The viewer, with their permissions, comes before the state that it holds for.
+    A Viewer, with the permissions of the user, precedes the state to which it applies.
     """
 
     auth_resource = AUTH_RESOURCE
@@ -324,7 +325,7 @@ class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         super().on_close()
 
     def on_message(self, message: str | bytes) -> None:
-        """Ignore the message: clients have nothing to say here."""
+        """Ignore the message: this socket only sends."""
 
     async def _follow(self) -> None:
         feed = self.settings["gpushare"].delegate(self.current_user).feed
@@ -334,8 +335,7 @@ class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
                 if (viewer := _viewer(self, may_change)) != told:
                     told = viewer
                     await self.write_message(msgspec.json.encode(viewer))
-                # it is done when the frame has left our buffer, so there is at most one frame in
-                # it
+                # awaiting the write until our buffer is empty bounds the buffer to one frame
                 await self.write_message(feed.frame())
 
 
@@ -365,7 +365,7 @@ def _find(session: str, snapshot: Snapshot) -> SessionOnDevice:
 
 
 def _check_id(session: str) -> None:
-    """Refuse an id that cannot be one; its text is not repeated anywhere."""
+    """Refuse a malformed id, without repeating its text."""
     if not ID.fullmatch(session):
         raise RefusedRequest(
             "unknown_session", "A session's id is 1 to 64 letters, digits, - or _."

@@ -1,4 +1,4 @@
-"""What Prometheus scrapes at the server's /metrics, computed from the newest snapshot."""
+"""The metrics that Prometheus scrapes at the server's /metrics, from the newest snapshot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .events.attendance import Attendance
 from .feed import State
 
 Seen = TypeVar("Seen", DeviceView, NodeView)
-MOST_LEFT = 1000  # sessions that have left and may come back
+MOST_LEFT = 1000  # sessions that have left, and may come back
 STATES = get_args(SessionState)
 JOB_STATES = [state for state in get_args(JobState) if state not in OVER]
 DEVICE_GAUGES: dict[str, tuple[str, Callable[[DeviceView], float]]] = {
@@ -111,13 +111,13 @@ class SnapshotCollector(Collector):
     ) -> None:
         self._state = state
         self._cluster = cluster
-        # by user and session, those that were seen longest ago first
+        # by user and session, the least recently seen first
         self._seen: dict[tuple[str, str], SessionView] = {}
-        self._sums: defaultdict[tuple[str, str], float] = defaultdict(float)  # by counter and user
+        self._sums: defaultdict[tuple[str, str], float] = defaultdict(float)  # counter, user
 
     def observe(self, attendance: Attendance) -> None:
-        """Add what has grown since each session was seen last: a counter must never fall, though a
-        session may come back with less than it had, or with what was counted before it left."""
+        """Add the growth of each session since it was last seen. A counter must never fall or count
+        twice, although a session may come back with less than it had, or with its old values."""
         for view in attendance.present.values():
             before = self._seen.pop((view.user, view.id), None)
             self._seen[view.user, view.id] = view
@@ -128,7 +128,7 @@ class SnapshotCollector(Collector):
             del self._seen[next(iter(self._seen))]
 
     def describe(self) -> list[Metric]:
-        return []  # the names depend on the broker; all begin with gpushare_
+        return []  # the names depend on the broker; all of them begin with gpushare_
 
     def collect(self) -> Iterator[Metric]:
         state = self._state()
@@ -160,7 +160,7 @@ class SnapshotCollector(Collector):
 def _gauges(
     label: str, gauges: dict[str, tuple[str, Callable[[Seen], float]]], seen: Iterable[Seen]
 ) -> Iterator[Metric]:
-    """`seen` are those that `label` tells apart."""
+    """Yield a gauge family for each row; `label` distinguishes the objects in `seen`."""
     for name, (sentence, value) in gauges.items():
         family = GaugeMetricFamily(f"gpushare_{name}", sentence, labels=[label])
         for one in seen:

@@ -1,4 +1,5 @@
-"""The description of the routes: paths by hand, schemas from the types that are sent."""
+"""The description of the routes: paths written by hand, and schemas made from the types of
+bodies."""
 
 from __future__ import annotations
 

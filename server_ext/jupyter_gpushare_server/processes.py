@@ -1,4 +1,4 @@
-"""Which processes the kernels of this server are."""
+"""Finds the processes of this server's kernels."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 
 def processes(kernels: Any) -> Iterator[tuple[str, int]]:
-    """Return kernels by id, with their process ids, as far as they are processes of this
-    machine."""
+    """Yield the ids and process ids of the kernels that are processes of this machine."""
     for name in kernels.list_kernel_ids():
         provisioner = getattr(kernels.get_kernel(name), "provisioner", None)
         if (pid := getattr(provisioner, "pid", None)) is not None:

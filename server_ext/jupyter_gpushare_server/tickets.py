@@ -1,9 +1,9 @@
-"""The server issues one-time tokens (tickets) to its kernels: one each, whose digest the broker
-has.
+"""Issues one-time tokens (tickets) to the kernels of a server, one each; the broker gets the
+digest.
 
-They ask for it at a Unix socket in a directory of the server's user alone, which ends with the
-server. The server's token is not asked for: a kernel would have to show it to any process that
-listens.
+Kernels ask at a Unix socket in a private directory of the server's user, which the server removes
+when it ends. A kernel does not show the server's token here, since it would show it to any process
+that listens.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ SECRET_BYTES = 16
 MAX_QUESTION_BYTES = 256
 QUESTION_SECONDS = 5.0
 SOCKET = "tickets.sock"
-RANDOM_BYTES = 8  # of the name of a temporary directory
-STARTING_SECONDS = 60.0  # within these a server listens at the socket that it has made
+RANDOM_BYTES = 8  # in the name of a temporary directory
+STARTING_SECONDS = 60.0  # a server listens at its new socket within this time
 
 
 class TicketIssuer:
-    """One connection to the broker, made when it is needed first, in a thread of its own.
+    """One connection to the broker, made on first use, with its own thread.
 
-    Its unused tickets end with it, so it stays open as long as the server is there. While the
-    broker or the hub is away kernels ask again and again: they wait in a queue, and not in
-    threads.
+    Unused tickets end with the connection, so it stays open as long as the server runs. Kernels ask
+    again and again while the broker or the hub is away; their requests wait in a queue, without a
+    thread for each.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -59,7 +59,7 @@ class TicketIssuer:
         self._thread = ThreadPoolExecutor(1, "gpushare-tickets")
 
     async def ticket(self) -> credentials.Ticket:
-        """Return a new ticket, which the broker knows of. Raises its errors."""
+        """Register a new ticket at the broker, and return it. Raises the errors of the broker."""
         ticket = secrets.token_urlsafe(TICKET_BYTES)
         message = AddTicket(hashlib.sha256(ticket.encode()).hexdigest())
         await asyncio.get_running_loop().run_in_executor(self._thread, self._add, message)
@@ -72,7 +72,7 @@ class TicketIssuer:
     def _add(self, message: AddTicket) -> None:
         try:
             self._connected().ask(message)
-        except ConnectionLost:  # since the last time; the next broker may be there
+        except ConnectionLost:  # there may be a new broker
             self._drop()
             self._connected().ask(message)
 
@@ -90,14 +90,14 @@ class TicketIssuer:
 
 
 class Desk(TCPServer):
-    """Gives tickets to processes of the server. Raises OSError where that is impossible."""
+    """Gives tickets to processes of the server. Raises OSError if it cannot listen."""
 
     def __init__(self) -> None:
         super().__init__()
         prefix = f"gpushare-{hashlib.sha256(host().encode()).hexdigest()[:8]}-"
         parent = _parent(prefix)
         _remove_those_of_killed_servers(parent, prefix)
-        # It is removed at the exit, too, as a server ends without a call of `unload`.
+        # Removed at the exit, too, since a server ends without a call of `unload`.
         self._directory = tempfile.TemporaryDirectory(
             prefix=prefix, dir=parent, ignore_cleanup_errors=True
         )
@@ -106,7 +106,7 @@ class Desk(TCPServer):
         self._listener = bind_unix_socket(os.fspath(self.path), mode=0o600)
 
     def open(self, ticket_issuer: TicketIssuer, loop: IOLoop) -> None:
-        """Open the desk; a process that asks before the loop runs waits."""
+        """Open the desk. A process that asks before the loop runs has to wait."""
         self._ticket_issuer = ticket_issuer
         loop.add_callback(self.add_socket, self._listener)
 
@@ -122,7 +122,7 @@ class Desk(TCPServer):
             )
             await stream.write(msgspec.json.encode(await self._answer(stream, shown.strip())))
         except (StreamClosedError, asyncio.TimeoutError):
-            pass  # it has gone, or says nothing
+            pass  # the kernel has gone, or does not ask
         finally:
             stream.close()
 
@@ -140,17 +140,18 @@ class Desk(TCPServer):
 
 
 def _parent(prefix: str) -> Path:
-    """The folder for temporary files, if a socket can have a name below it."""
+    """Return the folder for temporary files, or /tmp if the name of a socket would be too long
+    there."""
     own = tempfile.gettempdir()
     longest = len(os.fsencode(f"{own}/{prefix}/{SOCKET}")) + RANDOM_BYTES
     return Path(own if longest <= MAX_PATH_BYTES else "/tmp")
 
 
 def _remove_those_of_killed_servers(parent: Path, prefix: str) -> None:
-    """Directories that this user's servers made on this host: on another one, with which it may
-    share the folder, this one cannot tell whether a server listens."""
+    """Remove directories of killed servers of this user on this host. The folder may be shared with
+    other hosts, and this host cannot tell whether a server listens on another one."""
     for directory in parent.glob(f"{prefix}*"):
-        with suppress(OSError):  # another server may do the same
+        with suppress(OSError):  # another server may do the same now
             path = directory / SOCKET
             if directory.lstat().st_uid == os.getuid() and _has_no_server(path):
                 path.unlink()
@@ -158,16 +159,16 @@ def _remove_those_of_killed_servers(parent: Path, prefix: str) -> None:
 
 
 def _has_no_server(path: Path) -> bool:
-    """Whether a server that was here has ended. Raises OSError where there is no socket."""
+    """Whether the server of this socket has ended. Raises OSError if there is no socket."""
     if time.time() - path.lstat().st_mtime < STARTING_SECONDS:
         return False
     with socket.socket(socket.AF_UNIX) as asks:
-        asks.setblocking(False)  # the queue of a server that is stopped may be full
+        asks.setblocking(False)  # a stopped server's queue may be full
         return asks.connect_ex(os.fspath(path)) == errno.ECONNREFUSED
 
 
 def is_of_a_hub(server: ServerApp) -> bool:
-    """Whether JupyterHub has started it; a server that a user starts in a terminal of the hub is
-    not."""
+    """Whether JupyterHub has started the server. False for a server that a user starts in a
+    terminal of the hub."""
     prefix = os.environ.get("JUPYTERHUB_SERVICE_PREFIX", "")
     return credentials.TOKEN in os.environ and prefix.rstrip("/") == server.base_url.rstrip("/")

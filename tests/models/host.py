@@ -1,9 +1,9 @@
-"""A host: a broker that may end and start, notebooks, and all messages on their way between them.
+"""A model of a host: a broker that may end and start, notebooks, and all messages between them.
 
-The broker's service and scheduler, the sessions with their keepers, clients, handoff slots and
-sockets are the real ones. Two parts are not: the system below them (lockstep.py), and the event
-loop that reads the broker's sockets: here each message is heard, or told, or lost, when the driver
-says so.
+The broker's service and scheduler are the real ones, and so are the sessions with their keepers,
+clients, handoff slots and sockets. Two parts are replaced: the system below them (lockstep.py), and
+the event loop that reads the broker's sockets. Here the driver decides when each message is heard,
+told or lost.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ OF_OURS = (ProtocolError, UnknownSession)  # but for these, which no user can ca
 
 
 class Kept(WholeProcess):
-    """Memory of a known size, part of which may outlive an iteration."""
+    """The memory of a notebook, of known size. A part of it may outlive an iteration."""
 
     def __init__(self, demand: Demand) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Kept(WholeProcess):
         return 0 if self.is_out else self._demand.persistent_bytes
 
     def page_out(self, directory: str) -> tuple[int, str]:
-        """Page out like the pager: if it fails, all memory stays in."""
+        """Page out like the pager: after a failure all memory stays in."""
         self.is_out = not self.disk_is_full and self._demand.persistent_bytes > 0
         if self.disk_is_full:
             return 0, "the disk is full"
@@ -105,8 +105,8 @@ class Kept(WholeProcess):
 
 
 class Notebook(Process):
-    """A process with a session. Its user does one thing after the other, in a cell or between
-    cells; another thread may end sharing at any time."""
+    """A process with a session. Its user takes one step after the other, in a cell or between
+    cells. Another thread may end sharing at any time."""
 
     main: Thread  # does what its user does
 
@@ -126,12 +126,12 @@ class Notebook(Process):
 
     @property
     def is_free(self) -> bool:
-        """Its user may do the next thing."""
+        """Whether its user may take the next step."""
         return self.is_open and self.main.has_ended
 
     @property
     def is_waiting(self) -> bool:
-        """Its user may interrupt what it does."""
+        """Whether its user may interrupt it."""
         return self.is_alive and not self.main.has_ended
 
     @property
@@ -145,11 +145,11 @@ class Notebook(Process):
         self.does(self._opens)
 
     def begins(self) -> None:
-        """Run up to the next boundary, as one of two: an iteration, or its end."""
+        """Run up to the next boundary: the begin or the end of an iteration."""
         self.does(self._ends_iteration if self.is_inside else self._begins_iteration)
 
     def begins_between_cells(self) -> None:
-        """Like `begins`, but in a thread of the user that no cell announces."""
+        """Like `begins`, but in a user's thread outside of any cell."""
         self.does(self._ends_iteration if self.is_inside else self._enters)
 
     def leaves(self) -> None:
@@ -157,7 +157,7 @@ class Notebook(Process):
         self.does(self._leaves)
 
     def ends_block(self) -> None:
-        """The turn of explicit iterations goes back, and the cell continues, if there is one."""
+        """Give the turn of explicit iterations back. The cell continues, if there is one."""
         self.is_inside = False
         self.does(self.session.leave)
 
@@ -169,7 +169,7 @@ class Notebook(Process):
 
     @property
     def may_run_another_cell(self) -> bool:
-        """A thread of its user's waits between cells, in which others may run."""
+        """Whether a user's thread waits outside of any cell, so that a cell may run."""
         waits = self.is_here and self.is_waiting and self.session._turn.waiting
         return waits and not self.session._residency.busy and not self._has_other_cell
 
@@ -189,7 +189,7 @@ class Notebook(Process):
             session.cell_ends()
 
     def _another_cell_ends(self) -> None:
-        """A thread that is inside an iteration keeps the turn."""
+        """End another cell. A thread inside an iteration keeps the turn."""
         if not self.session.inside:
             self.session.leave()
             self.session.cell_ends()
@@ -200,12 +200,13 @@ class Notebook(Process):
 
     @property
     def has_turn(self) -> bool:
-        """A turn that has gone without Python has ended before Python knows of it."""
+        """Whether it has the turn. A turn that went back without Python has ended before Python
+        knows of it."""
         return self.session.holding and not self.session._idle_turn.gone_at()
 
     def stands_still(self) -> None:
-        """Python gives it back at the next event, and the thread that looks does without
-        Python."""
+        """Let Python stand still while a thread looks, which can give the idle turn back without
+        Python. Python itself would give it back at its next event."""
         if not self.memory.alive:
             self.session._idle_turn.look()
 
@@ -214,7 +215,7 @@ class Notebook(Process):
         self._look_at(thread)
 
     def is_interrupted(self, is_caught: bool = False) -> None:
-        """A cell that catches it goes on."""
+        """Interrupt the cell. A cell that catches the interrupt goes on."""
         self.main.go_on(KeyboardInterrupt())
         self._look_at(self.main)
         if is_caught and self.is_open:
@@ -253,7 +254,7 @@ class Notebook(Process):
 
 @contextmanager
 def _nothing_collected() -> Iterator[None]:
-    """A run that failed closes no descriptor of another meanwhile."""
+    """Collect no garbage within the block: it could close descriptors of another run."""
     gc.disable()
     try:
         yield
@@ -266,7 +267,7 @@ Slow = tuple[Notebook, str]
 
 
 class SlowHandoffSlot(HandoffSlot):
-    """Waits in lockstep; messages in it may be slow, or lost."""
+    """A handoff slot that waits in lockstep. Its messages may be slow, or lost."""
 
     def __init__(self, lockstep: Lockstep) -> None:
         with _nothing_collected():
@@ -280,7 +281,7 @@ class SlowHandoffSlot(HandoffSlot):
         return self._end.fileno()
 
     def lose(self) -> None:
-        """Lose a message, but not the empty one by which a session wakes a thread of its own."""
+        """Lose a message, except for the empty one by which a session wakes its own thread."""
         with suppress(OSError):
             if self._end.recv(1 << 12, socket.MSG_DONTWAIT | socket.MSG_PEEK):
                 self._end.recv(1 << 12, socket.MSG_DONTWAIT)
@@ -299,7 +300,7 @@ class SlowHandoffSlot(HandoffSlot):
 
 
 class Line(Peer):
-    """A connection, as the broker sees it, with what is on its way."""
+    """A connection on the broker's side, with the messages on their way."""
 
     def __init__(self, notebook: Notebook, end: socket.socket) -> None:
         self.user, self.uid, self.pid = notebook.user, os.getuid(), os.getpid()
@@ -338,8 +339,7 @@ class Line(Peer):
 
     @property
     def has_said(self) -> bool:
-        """A message that the broker has not heard; or the end of the client, which it has not
-        heard."""
+        """Whether there is a message, or the end of the client, that the broker has not heard."""
         return self.is_over or bool(self._said)
 
     @property
@@ -352,14 +352,14 @@ class Line(Peer):
         return bool(self._to_tell)
 
     def tell_all(self) -> bool:
-        """Hear it; return whether there was anything."""
+        """Hear all messages; return whether there were any."""
         had = self.has_to_tell
         while self._to_tell:
             self.tell()
         return had
 
     def next_said(self) -> ToBroker | None:
-        """None: the connection has ended."""
+        """Return the next message; None if the connection has ended."""
         return self._said.popleft() if self._said else None
 
     def tell(self) -> None:
@@ -373,7 +373,7 @@ class Line(Peer):
             os.close(descriptor)
 
     def end(self, told: int = 0) -> None:
-        """Tell this number of messages first; the rest is lost."""
+        """End the connection, after telling this number of messages. The others are lost."""
         while self._to_tell and told > 0:
             told -= 1
             self.tell()
@@ -384,7 +384,8 @@ class Line(Peer):
         self._end.close()
 
     def lose_what_was_said(self, heard: int) -> None:
-        """The broker finds the other end gone when it writes, and reads no more."""
+        """Drop the client's messages: the broker finds the other end gone when it writes, and reads
+        no more."""
         self._read()
         while self._is_over and len(self._said) > heard:
             self._said.pop()
@@ -468,7 +469,7 @@ class Broker:
 
 
 class Admin(Speaker):
-    """A client that may do everything, and receives the answers."""
+    """A client with all permissions, which receives the answers."""
 
     is_owner = True
 
@@ -500,7 +501,7 @@ class Host:
         patch.setattr(client.launch, "connect", self._connect)
 
     def close(self) -> None:
-        """Clean up, whatever this run found: later tests use the real system."""
+        """Clean up even after a failed run, since later tests use the real system."""
         self._at_end.close()
 
     def _end_all(self) -> None:
@@ -511,8 +512,8 @@ class Host:
                 each.callback(self.end_broker)
 
     def begin_with(self, policy: str, lanes: int) -> None:
-        """Set it as if the broker had been started with these. `lanes` run at once: 0 is
-        `auto`."""
+        """Set the policy and lanes as if the broker had been started with them. `lanes` run at
+        once; 0 is `auto`."""
         self.end_broker()
         self.settings = replace(self.settings, policy=policy, running_lanes=lanes)
         self.most_lanes = lanes or inf
@@ -537,14 +538,14 @@ class Host:
         self.broker.ring()  # its recovery ends although no session comes
 
     def end_broker(self, told: int = 0) -> None:
-        """End the broker, which was in use if it had sessions. Each client receives `told` more of
-        its messages, and the rest is lost."""
+        """End the broker, which was in use if it had sessions. Each client receives `told` more
+        messages; the others are lost."""
         self._was_in_use = self.broker.service.has_sessions or self.broker.is_recovering
         self.broker.end(told)
         self._broker = None
 
     def _connect(self, settings: Settings, start: bool = True) -> socket.socket:
-        """Replaces broker.start.connect, for a thread of a notebook."""
+        """Replacement of broker.start.connect for a thread of a notebook."""
         self.lockstep.stop_at_send()
         if not self.has_broker:
             raise BrokerUnavailable("the broker is away")
@@ -559,7 +560,7 @@ class Host:
 
     @property
     def here(self) -> list[Notebook]:
-        """Return the notebooks that have not said that they end."""
+        """Return the notebooks that have not announced their end."""
         return [notebook for notebook in self.notebooks if notebook.is_here]
 
     @property
@@ -576,7 +577,7 @@ class Host:
         return self.broker.lines if self.has_broker else []
 
     def moves(self, stops_at_sends: bool) -> list[Callable[[], None]]:
-        """Return what can happen next, by itself."""
+        """Return the possible next events that need no user."""
         return [
             *(partial(self.go_on, thread, stops_at_sends) for thread in self.ready_threads()),
             *(partial(self.hear, line) for line in self.lines if line.has_said),
@@ -599,7 +600,8 @@ class Host:
         ]
 
     def pass_time(self, seconds: float) -> None:
-        """A session that had a turn under the broker before comes back within a lease."""
+        """Let time pass. A session with a turn under the previous broker comes back within a
+        lease."""
         end = self.lockstep.now + seconds
         while self.lockstep.now < end:
             broker, now = self._broker, self.lockstep.now
@@ -615,8 +617,8 @@ class Host:
                 broker.ring()
 
     def exchange(self, *of: Notebook, slow: Collection[Slow] = ()) -> None:
-        """Let all messages arrive and all threads continue until none can; or only those of some
-        notebooks, except slow ones."""
+        """Let all messages arrive and all threads continue until none can; or, given `of`, only
+        those of these notebooks. Ways in `slow` stay behind."""
         if not slow:
             self.lockstep.hidden.clear()
         among = of or tuple(self.notebooks)
@@ -633,7 +635,7 @@ class Host:
         return any(told)
 
     def _hear_all(self, among: Sequence[Notebook]) -> bool:
-        """This includes those that have been killed."""
+        """Hear all messages, including those of killed notebooks."""
         speaking = [
             line
             for line in self.lines
@@ -655,8 +657,7 @@ class Host:
         notebook.goes_on(thread, stops_at_sends)
 
     def settle(self) -> None:
-        """Bring all to rest: there is a broker that all have found, and cells that have failed have
-        ended."""
+        """Let the host settle: all notebooks have found a broker, and failed cells have ended."""
         if not self.has_broker:
             self.start_broker()
         for _ in range(QUIET_STEPS):
@@ -678,7 +679,7 @@ class Host:
     # --- invariants -------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """These hold at any time."""
+        """Check the invariants that hold at any time."""
         if self.has_broker:
             assert self.broker.scheduler.is_valid() == ""
             assert self.broker.service.is_valid() == ""
@@ -702,7 +703,7 @@ class Host:
         self.check_agreement()
 
     def check_agreement(self) -> None:
-        """When all is settled, the broker and the notebooks agree."""
+        """Check that the broker and the notebooks agree, once the host has settled."""
         device_snapshot = self.broker.scheduler.snapshot("host", self.lockstep.now)
         check_safety(device_snapshot)
         states = {each.id: each for each in device_snapshot.sessions}
@@ -729,8 +730,8 @@ class Host:
                 assert session._turn.number == state.turn, notebook
 
     def go_round(self) -> None:
-        """Under a fair policy a session that waits for a turn has it, though all others ask again
-        at once."""
+        """Check that, under a fair policy, each waiting session gets a turn although all others ask
+        again at once."""
         self.settle()
         if self.broker.scheduler.policy("host") not in FAIR:
             self.broker.hear_admin(m.SetPolicy("fair"))
@@ -758,8 +759,8 @@ class Host:
         return [each for each in self.here if each.session._turn.waiting and each.name in placed]
 
     def serve(self) -> None:
-        """A waiting session has its turn and ends; no session asks again. So each has one, after at
-        most one turn of each other session."""
+        """Let each waiting session have its turn and end; no session asks again. Check that each
+        gets a turn after at most one turn of each other session."""
         self.settle()
         for notebook in self.here:
             self.hear_admin(m.Change(paused=False), notebook)
@@ -790,8 +791,8 @@ def _without_turn(notebooks: Sequence[Notebook]) -> list[Notebook]:
 
 
 def check_safety(device_snapshot: DeviceSnapshot) -> None:
-    """Persistent memory, and each lane for the largest of its members, fit. A holder may have
-    outgrown its lane, until the boundary at which it leaves it."""
+    """Check that persistent memory and lanes, each as large as its largest member, fit. A holder
+    may have outgrown its lane until it leaves the lane at a boundary."""
     size = {lane.id: lane.bytes for lane in device_snapshot.lanes}
     assert device_snapshot.persistent + sum(size.values()) <= device_snapshot.capacity
     for each in device_snapshot.sessions:

@@ -1,8 +1,8 @@
 """Threads in lockstep: at most one of them runs, from one point where it may wait to the next.
 
-The parts of the system that a session uses have a second version here: threads, locks, events,
-time, poll and the socket to its broker. The driver says which thread continues, so that each order
-of events can be tried, and gives the same result each time.
+This module replaces the parts of the system that a session uses: threads, locks, events, time, poll
+and the socket to its broker. The driver chooses the thread that continues. So each order of events
+can be tested, with the same result each time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 
 
 class Killed(BaseException):
-    """The thread's process is killed: nothing that it does while it unwinds is seen by others."""
+    """The thread's process is killed. Others do not see anything that the thread does while it
+    unwinds."""
 
 
 class Process:
@@ -36,7 +37,8 @@ class Process:
 
 
 class Thread:
-    """Wait until it is told to continue. `is_sending`: it is about to send, and could continue."""
+    """Wait until the driver lets this thread continue. `is_sending`: it is about to send, and could
+    continue."""
 
     def __init__(self, lockstep: Lockstep, process: Process, work: Callable[[], None]) -> None:
         self._lockstep, self._work = lockstep, work
@@ -55,7 +57,7 @@ class Thread:
         return not self.has_ended and self._can_go_on()
 
     def go_on(self, throw: BaseException | None = None, stops_at_sends: bool = False) -> None:
-        """Run until it waits, or ends; `throw` is raised where it waits now."""
+        """Run the thread until it waits or ends. `throw` is raised where it waits now."""
         self._thrown, self.stops_at_sends = throw, stops_at_sends
         before, self._lockstep.running = self._lockstep.running, self
         self._go.release()
@@ -71,7 +73,7 @@ class Thread:
         self.check()
 
     def check(self) -> None:
-        """Raise what was thrown, and again and again in a process that is dead."""
+        """Raise the thrown exception; in a dead process, raise it again and again."""
         thrown, self._thrown = self._thrown, None
         if not self.process.is_alive:
             raise Killed
@@ -115,7 +117,8 @@ class Lockstep:
             self.running.wait(can_go_on)
 
     def stop_at_send(self) -> None:
-        """Called before each message: others may be faster, and the process may end here."""
+        """Stop before each message, since other threads may be faster, or the process may end
+        here."""
         if (thread := self.running) is not None:
             thread.check()
             if thread.stops_at_sends:
@@ -130,7 +133,7 @@ class Lockstep:
         self.wait(lambda: self.now >= end)
 
     def thread(self, target: Callable[[], None], **about: Any) -> SimpleNamespace:
-        """Return the id of the process that asks for it."""
+        """Return the id of the calling process."""
         assert self.running is not None
         process = self.running.process
         return SimpleNamespace(start=lambda: Thread(self, process, target))
@@ -214,8 +217,8 @@ class Poll:
 
 
 class Wire(socket.socket):
-    """A client's end of a connection. While a thread may wait for it, its number is not used
-    again."""
+    """A client's end of a connection. Its descriptor number is not reused while a thread may wait
+    for it."""
 
     def __init__(self, lockstep: Lockstep, end: socket.socket) -> None:
         super().__init__(fileno=end.detach())

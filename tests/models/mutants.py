@@ -1,4 +1,4 @@
-"""Bugs put into a copy of the product on purpose, to show that the model finds each of them."""
+"""Deliberate bugs in a copy of the product, to show that the model finds each of them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ MOVES = "../unit/session/test_stacks.py"  # what may move beside threads that co
 
 
 class Mutant(NamedTuple):
-    """`after` replaces `before`, which occurs once in `file`. `found_by` is test_orders.py if a
-    known order of events shows the bug and the search of test_turns.py finds it rarely or was not
-    tried; and other tests if the bug does not concern turns."""
+    """`after` replaces `before`, which occurs once in `file`. `found_by` is test_turns.py by
+    default. It is test_orders.py if a known order of events shows the bug, and the search finds it
+    rarely or was not tried. It names other tests if the bug does not concern turns."""
 
     file: str
     before: str
@@ -161,8 +161,8 @@ MUTANTS = {
 
 
 def changed_copy(mutant: Mutant | None, added: Mapping[str, str] = MappingProxyType({})) -> Path:
-    """A folder with a built copy that has that bug; None: a copy without one. `added` are the texts
-    of further files."""
+    """Provide a folder with a built copy of the product that has the bug; None: no bug. `added` has
+    the texts of further files."""
     for folder in COPIED:
         _remove_moved(folder)
         shutil.copytree(ROOT / folder, COPY / folder, dirs_exist_ok=True, copy_function=_copy)
@@ -178,14 +178,15 @@ def changed_copy(mutant: Mutant | None, added: Mapping[str, str] = MappingProxyT
 
 
 def _remove_moved(folder: str) -> None:
-    """Remove from the copy what the product no longer has at its place."""
+    """Remove files from the copy that the product no longer has there."""
     for file in (COPY / folder).rglob("*"):
         if file.is_file() and not (ROOT / file.relative_to(COPY)).exists():
             file.unlink()
 
 
 def _copy(source: str, target: str) -> None:
-    """Copy the files that differ, which are newer then than those built of the bug before."""
+    """Copy the files that differ. The copies are newer than the build with the previous bug, so
+    they are built again."""
     if not (os.path.exists(target) and filecmp.cmp(source, target, shallow=False)):
         shutil.copy(source, target)
 
@@ -200,7 +201,7 @@ def _build() -> None:
 
 
 def run_model(folder: Path, tests: str, profile: str) -> subprocess.CompletedProcess[str]:
-    """Run the model's `tests`, up to the first that fails, on the product in `folder`. They begin
+    """Run the model's `tests` on the product in `folder`, up to the first failure. They begin
     without the findings of other runs."""
     paths = os.pathsep.join(filter(None, [str(MODULES), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "CHANGED_COPY": str(folder), "PYTHONPATH": paths}

@@ -1,4 +1,4 @@
-"""The search over all orders of claims finds bugs that are put into them on purpose."""
+"""The search over all orders of claims finds deliberate bugs in the claims."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MUTANTS = {
 
 
 def search(claims: str, folder: Path) -> int:
-    """Search all orders of these claims; return how the search ends: 0 if it finds nothing."""
+    """Search all orders of these claims; return the exit status, 0 if the search finds nothing."""
     (folder / "claims").mkdir()
     (folder / "claims" / "claims.h").write_text(claims)
     program = folder / "search"

@@ -1,5 +1,4 @@
-"""The model finds bugs that are put into the product on purpose; otherwise its success would mean
-nothing."""
+"""The model finds deliberate bugs in the product. Otherwise its success would mean nothing."""
 
 from __future__ import annotations
 

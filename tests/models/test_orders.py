@@ -1,4 +1,4 @@
-"""Orders of events in which an error occurred once, each found by a search over orders."""
+"""Orders of events that once caused an error, each found by a search over orders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def host() -> Iterator[Host]:
 
 
 def opened(host: Host, *names: str, demand: Demand = DEMAND) -> list[Notebook]:
-    """All have had the lane, and so may get turns in it by direct handoff."""
+    """Return notebooks that have all had the lane, so that they may get turns in it by direct
+    handoff."""
     notebooks = [host.open(name, "user", demand) for name in names]
     for notebook in notebooks:
         host.exchange()
@@ -61,7 +62,8 @@ def is_asked_to_yield(host: Host, holder: Notebook) -> None:
 
 
 def test_a_session_that_is_closed_while_it_connects_anew_is_gone(host: Host) -> None:
-    """Otherwise its turn would belong to no session as long as its process lives."""
+    """Otherwise the turn of the closed session would belong to no session as long as its process
+    lives."""
     holder, waiter = opened(host, "holder", "waiter")
     all_begin(host, holder, waiter)
     host.end_broker()
@@ -74,7 +76,7 @@ def test_a_session_that_is_closed_while_it_connects_anew_is_gone(host: Host) -> 
 
 
 def test_a_direct_handoff_of_a_broker_that_has_ended_gives_no_turn(host: Host) -> None:
-    """A waiting session has come to the next one, which gives the turn to another session."""
+    """The waiting session has come to the next broker, which gives the turn to another session."""
     first, second, third = opened(host, "first", "second", "third")
     all_begin(host, first, second, third)
     host.pass_time(1.0)
@@ -129,7 +131,8 @@ def test_an_iteration_after_a_turn_that_has_gone_without_python_waits_for_anothe
 
 
 def test_a_holder_that_has_outgrown_the_device_comes_back_to_the_next_broker(host: Host) -> None:
-    """It computes, so no other may; it is told that it does not fit, and its cell continues."""
+    """The holder computes, so no other session may. It is told that it does not fit, and its cell
+    continues."""
     holder, waiter = opened(host, "holder", "waiter")
     all_begin(host, holder, waiter)
     holder.memory.alive = CAPACITY
@@ -150,7 +153,7 @@ def test_a_holder_that_has_outgrown_the_device_comes_back_to_the_next_broker(hos
 def test_a_session_that_is_interrupted_while_it_asks_for_room_has_no_turn_beside_the_next(
     host: Host,
 ) -> None:
-    """Its connection ends, since the answer to come would be taken for another one's."""
+    """Its connection ends, since a later question would get the answer that is still to come."""
     holder, waiter = opened(host, "holder", "waiter")
     all_begin(host, holder, waiter)
     host.pass_time(1.0)
@@ -166,8 +169,8 @@ def test_a_session_that_is_interrupted_while_it_asks_for_room_has_no_turn_beside
 
 
 def test_an_interrupt_as_a_session_comes_back_ends_its_turn(host: Host) -> None:
-    """The broker has heard that it holds the turn, and that its connection ended: it grants the
-    turn to another session."""
+    """The broker has heard that the session holds the turn, and then that its connection ended. So
+    it grants the turn to another session."""
     holder, waiter = opened(host, "holder", "waiter")
     all_begin(host, holder, holder, waiter)
     host.end_broker()
@@ -190,8 +193,8 @@ def test_an_interrupt_as_a_session_comes_back_ends_its_turn(host: Host) -> None:
 def test_an_interrupt_as_a_turn_is_given_back_leaves_it_to_the_next(
     ends: Callable[[Notebook], None], host: Host
 ) -> None:
-    """The cell catches the interrupt, and computes nothing: neither a boundary nor its end says
-    anything to the broker."""
+    """The cell catches the interrupt and computes nothing more, so neither a boundary nor its end
+    sends a message to the broker."""
     holder, waiter = opened(host, "holder", "waiter")
     all_begin(host, holder, waiter)
     is_asked_to_yield(host, holder)
@@ -208,8 +211,8 @@ def test_an_interrupt_as_a_turn_is_given_back_leaves_it_to_the_next(
 
 
 def test_the_refusal_of_a_report_is_no_answer_to_the_registration_after_it(host: Host) -> None:
-    """A session that has never computed reports what does not fit, rests, and registers again
-    before the broker has heard any of it."""
+    """A session that has never computed reports a demand that does not fit, rests, and registers
+    again, before the broker has heard any of this."""
     (holder,) = opened(host, "holder")
     all_begin(host, holder)
     notebook = host.open("large", "user", Demand(30 * MIB, 12 * MIB, measured=True))
@@ -231,14 +234,14 @@ def test_the_refusal_of_a_report_is_no_answer_to_the_registration_after_it(host:
 
 
 def heard(host: Host, notebook: Notebook) -> None:
-    """Deliver all messages that it has sent; none is told yet."""
+    """Deliver all messages of the notebook to the broker; no answer is told yet."""
     line = line_of(host, notebook)
     while line.has_said:
         host.hear(line)
 
 
 def told_to_rest(host: Host, notebook: Notebook) -> None:
-    """Release it, as by an admin's rule for idle notebooks; the message is on its way."""
+    """Release the notebook, as by an admin's rule for idle ones. The message is on its way."""
     line_of(host, notebook).send(m.Rest())
 
 
@@ -259,7 +262,8 @@ def all_is_well_after_its_next_cell(host: Host, notebook: Notebook) -> None:
 
 
 def test_a_released_session_takes_no_memory_that_it_was_given_before(host: Host) -> None:
-    """Others have its memory by then, and it is not counted."""
+    """Other sessions have the memory by then, and the memory of the released session is not
+    counted."""
     (notebook,) = opened(host, "notebook")
     host.hear_admin(m.Evict(""), notebook)
     host.exchange()
@@ -279,8 +283,8 @@ def test_a_released_session_takes_no_memory_that_it_was_given_before(host: Host)
 def test_a_message_to_a_session_from_before_its_release_is_of_no_effect(
     host: Host, persistent: int, late: m.Evict | m.GiveBack | m.RenewKey | m.Rest
 ) -> None:
-    """Its answer would be refused, since the broker knows no such session; and that refusal would
-    end its next cell."""
+    """The broker would refuse the answer of a session that it does not know, and this refusal would
+    end the next cell."""
     notebook = host.open("notebook", "user", Demand(persistent * MIB, 20 * MIB, measured=True))
     host.exchange()
     notebook.begins()
@@ -318,7 +322,7 @@ def test_a_report_of_a_released_session_reaches_the_broker(
 def test_a_thread_that_is_interrupted_as_it_ends_the_release_leaves_nothing_behind(
     host: Host,
 ) -> None:
-    """Its connection ends, since the answer to come would be taken for another one's."""
+    """Its connection ends, since a later question would get the answer that is still to come."""
     (notebook,) = opened(host, "notebook")
     rests(host, notebook)
     notebook.begins_between_cells()
@@ -334,7 +338,7 @@ def asks_between_cells(host: Host, notebook: Notebook) -> None:
 
 
 def told_so_far(host: Host, notebook: Notebook) -> None:
-    """Messages on their way to it arrive, and its answers are on their way then."""
+    """Deliver the messages on their way to the notebook. Its answers are on their way then."""
     line_of(host, notebook).tell_all()
     for thread in host.ready_threads():
         if thread.process is notebook:
@@ -342,7 +346,8 @@ def told_so_far(host: Host, notebook: Notebook) -> None:
 
 
 def out_and_first_to_come_back(host: Host) -> Notebook:
-    """Its memory has no room beside that of two others."""
+    """Return a notebook whose memory is out and comes back first. Its memory does not fit beside
+    that of two others."""
     (third,) = opened(host, "third", demand=LARGE)
     host.hear_admin(m.Evict(""), third)
     host.exchange()
@@ -355,7 +360,7 @@ def all_fit(*notebooks: Notebook) -> bool:
 
 
 def test_an_answer_from_before_its_memory_came_back_does_not_count(host: Host) -> None:
-    """The broker asks once more before it hears of the first time, and pages it in then."""
+    """The broker asks once more before it hears the first answer, and then pages the session in."""
     third = out_and_first_to_come_back(host)
     holder, notebook = opened(host, "holder", "notebook", demand=LARGE)
     all_begin(host, holder)
@@ -387,9 +392,9 @@ def test_an_answer_from_before_its_memory_came_back_does_not_count(host: Host) -
 def test_a_successor_that_was_asked_to_page_out_before_it_asked_for_a_turn_has_its_memory_in_it(
     has_paged_out: bool, host: Host
 ) -> None:
-    """A session that has paged out gets its memory back with the handoff, and keeps it reserved.
-    One that has not been told yet finds the request at the first boundary of its turn by
-    handoff."""
+    """If the session has paged out, it gets its memory back with the handoff, and its memory stays
+    reserved. If it has not heard the request yet, it finds the request at the first boundary of its
+    turn."""
     third = out_and_first_to_come_back(host)
     holder, successor = opened(host, "holder", "successor", demand=LARGE)
     all_begin(host, holder)
@@ -416,7 +421,8 @@ def test_a_successor_that_was_asked_to_page_out_before_it_asked_for_a_turn_has_i
 
 
 def goes_on_inside(host: Host, notebook: Notebook) -> None:
-    """It begins an iteration, is told what is on its way to it, and comes to its next boundary."""
+    """Let a notebook begin an iteration, hear the messages on their way, and come to its next
+    boundary."""
     go_on(host, notebook)
     assert notebook.is_inside
     line_of(host, notebook).tell_all()
@@ -426,7 +432,7 @@ def goes_on_inside(host: Host, notebook: Notebook) -> None:
 
 
 def test_a_session_that_is_named_as_a_successor_is_not_asked_to_page_out(host: Host) -> None:
-    """Its turn may have begun by a handoff, and then it does not answer."""
+    """The turn of the successor may have begun by a handoff; then it would not answer."""
     host.settings = replace(host.settings, page_waiting=True, aging_seconds=0.0)
     host.begin_with("fair", 1)
     third = out_and_first_to_come_back(host)
@@ -446,7 +452,7 @@ def test_a_session_that_is_named_as_a_successor_is_not_asked_to_page_out(host: H
 
 
 def test_a_cell_that_begins_ends_the_request_to_page_out(host: Host) -> None:
-    """It finds the request in its cell, and does not answer."""
+    """The notebook finds the request in its cell, and does not answer."""
     (notebook,) = opened(host, "notebook")
     host.hear_admin(m.Evict(""), notebook)
     notebook.does(notebook.session.cell_begins)
@@ -458,8 +464,8 @@ def test_a_cell_that_begins_ends_the_request_to_page_out(host: Host) -> None:
 
 
 def test_a_session_that_has_paged_out_as_it_waited_wants_to_come_back(host: Host) -> None:
-    """It was asked before the broker heard that a thread of it waits for a turn, and another
-    session has its room."""
+    """The session was asked to page out before the broker heard that a thread of it waits for a
+    turn. Another session has its room."""
     third = out_and_first_to_come_back(host)
     holder, waiter = opened(host, "holder", "waiter", demand=LARGE)
     (successor,) = opened(host, "successor")

@@ -1,11 +1,11 @@
-"""The holder of the turn, whatever is slow, is lost or ends: the real broker and real sessions, in
+"""The holder of the turn, under delays, losses and ends: the real broker and real sessions, in
 every order of events (host.py).
 
-At any time: no more sessions have turns than may at once, none has memory of the lane that another
-one uses; the scheduler is valid. When all messages have arrived: the broker and the notebooks
-agree, and all admitted sessions fit. At the end: under a fair policy a waiting session has its turn
-although all others ask again and again; and if none asks again, after at most one turn of each
-other session.
+At any time no more sessions have turns than may run at once, no session has memory of a lane that
+another one uses, and the scheduler is valid. Once all messages have arrived, the broker and the
+notebooks agree, and all admitted sessions fit. At the end, under a fair policy, each waiting
+session gets a turn although all others ask again and again. If no session asks again, it gets its
+turn after at most one turn of each other session.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def computes(host: Host, notebook: Notebook) -> None:
 
 
 def is_idle(host: Host, notebook: Notebook) -> None:
-    """It has done its work before."""
+    """Whether the notebook has done its work before."""
 
 
 def is_out(host: Host, notebook: Notebook) -> None:
@@ -59,8 +59,8 @@ BEGINNINGS = (*[computes] * 4, is_idle, is_out, is_out_and_first, rests)
 
 
 class Turns(RuleBasedStateMachine):
-    """Connections end only when a process does, or by its user's interrupt, which ends the turn:
-    so no session computes that the broker considers lost."""
+    """Connections end only when a process ends, or by a user's interrupt, which also ends the turn.
+    So no session computes that the broker considers lost."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,9 +91,10 @@ class Turns(RuleBasedStateMachine):
         begins: list[Beginning],
         order: Sequence[int],
     ) -> None:
-        """All have had the lane. As many have a turn as may run at once, and the others wait for
-        one, or for memory if each has much; or some are idle, paged out, or rest. The `order` in
-        which they ask decides which one succeeds which, and so whether by a handoff in its lane."""
+        """Start with open notebooks that have all had the lane. As many as possible have a turn;
+        the others wait for a turn, or for memory if each has much, or are idle, paged out or
+        resting. The `order` of their requests decides the successors, and so whether a turn passes
+        by handoff."""
         self.host.begin_with(policy, lanes)
         for user in users:
             self.opens(user, persistent, 20, 1.0)
@@ -204,7 +205,7 @@ class Turns(RuleBasedStateMachine):
 
     @rule(moves=st.lists(st.tuples(picks, st.booleans()), min_size=1, max_size=12))
     def one_thing_moves_after_the_other(self, moves: list[tuple[int, bool]]) -> None:
-        """A message is heard or told, or a thread goes on, up to where it sends or waits."""
+        """Let a message be heard or told, or let a thread continue until it sends or waits."""
         for pick, stops_at_sends in moves:
             if able := self.host.moves(stops_at_sends):
                 able[pick % len(able)]()
@@ -221,7 +222,7 @@ class Turns(RuleBasedStateMachine):
 
     @rule(lasts=st.sampled_from([0.0, 0.25, 0.6]))
     def a_turn_is_over(self, lasts: float) -> None:
-        """Its holder is told, and comes to a boundary."""
+        """Tell the holder of the turn to yield, and let it come to a boundary."""
         self.host.pass_time(lasts)
         for line in self.host.lines:
             line.tell_all()
@@ -232,8 +233,8 @@ class Turns(RuleBasedStateMachine):
     @precondition(lambda self: len(self.holders()) > 1)
     @rule(pick=picks, ends=st.sampled_from([Notebook.begins, Notebook.leaves]))
     def a_lane_becomes_free_during_a_handoff(self, pick: int, ends: Doing) -> None:
-        """One holder hands its turn to its successor, and before the broker hears of it another
-        holder ends its own."""
+        """Let one holder hand its turn to its successor. Before the broker hears of this, another
+        holder ends its turn."""
         self.host.pass_time(0.6)
         for line in self.host.lines:
             line.tell_all()

@@ -1,9 +1,9 @@
 """Notebooks that share this machine, as real processes, with one limit on their joint memory.
 
-It prints a JSON line for each run: each way of `ways.py`, for 2, 4 and 8 notebooks that
-fit together and that do not. More pairs follow of the two ways that the promises compare, where
-all fit, since single pairs differ by a fifth. It forks the notebooks from a process that has
-imported PyTorch, and computed nothing.
+It prints a JSON line for each run: each way of `ways.py`, for 2, 4 and 8 notebooks that fit
+together and that do not. Then more pairs follow of the two ways that the promises compare, with
+notebooks that fit, since single pairs differ by a fifth. It forks the notebooks from a process that
+has imported PyTorch, and computed nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROUNDS = 2
 PAIRS = 7  # after them
 ITERATIONS = 96  # of all trainings of a run
 LENGTHS = (1.7, 0.5, 1.2, 0.6)  # of the trainings, over their mean; in turn
-# of a training; the pause between its cells is the time of this number of iterations
+# the cells of a training, and the iterations whose time is the pause between two of them
 CELLS, PAUSE = 2, 4
 SHORT_CELLS, SHORT_ITERATIONS, GAP = 8, 3, 12
 PICTURES, SHORT_PICTURES = 96, 32

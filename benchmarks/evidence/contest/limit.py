@@ -1,4 +1,4 @@
-"""One limit on the memory that several processes have together, kept as Linux does where it ends.
+"""One limit on the joint memory of several processes, enforced as Linux does when memory runs out.
 
 A control group would need an administrator, and counts the cache of files and the libraries' code,
 which no device holds. So a watcher looks at all of them as often as it is called.
@@ -14,8 +14,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def own_bytes(pid: int) -> int:
-    """Return the private memory of a process: resident, and of no file and no lane. 0 where it is
-    gone."""
+    """Return the resident private memory of a process, without files and lanes; 0 if it is gone."""
     try:
         with open(f"/proc/{pid}/statm") as statm:
             _, resident, of_files, *_ = statm.read().split()
@@ -34,7 +33,7 @@ class Limit:
         self.peak = 0
 
     def look(self) -> None:
-        """Kill the process that has taken most, where all together have more than the limit."""
+        """Kill the process that has taken most, if all together exceed the limit."""
         taken = {pid: own_bytes(pid) - before for pid, before in self._before.items()}
         total = sum(max(0, size) for size in taken.values()) + self._lanes()
         self.peak = max(self.peak, total)

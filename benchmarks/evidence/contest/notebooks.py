@@ -12,8 +12,8 @@ Span = tuple[float, float]
 
 
 class Notebook(NamedTuple):
-    """Iterations of each cell; the first cell is wanted at once. If there is a `gap`, one is wanted
-    every `gap` seconds; otherwise `pause` seconds after the one before has ended."""
+    """The iterations of each cell. The first cell is wanted at once; each further one every `gap`
+    seconds, or, without a gap, `pause` seconds after the end of the cell before."""
 
     name: str
     pictures: int  # of a batch

@@ -1,9 +1,10 @@
-"""A lock that its holder keeps for a quantum, whatever it computes: what nvshare does, on host.
+"""A lock that its holder keeps for a quantum, whatever it computes: the way of nvshare, on the
+device `host`.
 
 Processes that want to compute stand in one queue, first come, first served. When the quantum ends,
-the holder is told to drop the lock, whether or not another one waits; it does so before its next
-computation, here the next layer of a model, forward or backward, so in the middle of an iteration.
-A holder that has computed nothing for a while gives the lock back.
+the holder is told to drop the lock, whether or not another process waits. It does so before its
+next computation, here the next layer of a model, forward or backward, and so in the middle of an
+iteration. A holder that has computed nothing for a while gives the lock back.
 
 One part is missing because the device host does not have it: nvshare's programs allocate managed
 memory, and the driver pages out what does not fit. Here all of it stays in place.

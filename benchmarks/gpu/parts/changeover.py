@@ -1,10 +1,9 @@
 """The time of a context switch to another notebook, with and without survivors.
 
 Two sessions both want the turn all the time, and each gives it away after one iteration. A context
-switch lasts from when the device has done the one's iteration to when the other may begin its own:
-survivors have been moved out of the lane by then. These may be nothing, the gradients, or one more
-tensor that Python reaches, which are moved; or a graph that only autograd reaches, whose chunks
-become private.
+switch lasts from when the device has done the one's iteration to when the other may begin its own;
+survivors have left the lane by then. The survivors are none, the gradients, or one more tensor that
+Python reaches, which are moved; or a graph that only autograd reaches, whose chunks become private.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ def measure(kept: str, started: list[Trainer]) -> None:
 
 
 def measure_all(left: list[str]) -> None:
-    """A turn that has begun is no longer `left`, so that a caller after a failure continues behind
-    it."""
+    """Measure each kind in `left`. A kind is removed from `left` as it begins, so that a caller
+    continues behind it after a failure."""
     given = {"quantum_seconds": 1e-6, "half_life_seconds": 1e-6, "idle_exit_seconds": 5}
     with (
         broker(DEVICE, **given) as (settings, _),

@@ -1,8 +1,8 @@
 """The cost of PyTorch's own calls that a lane on a GPU makes at each boundary, on this build of
 it.
 
-There is no session and no broker: the calls run by themselves, in one process. Each step is tried
-by itself, so that a build in which one is different still tells the others.
+There is no session and no broker: the calls run by themselves, in one process. Each step runs by
+itself, so that a build in which one fails still measures the others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def microseconds(call: Callable[[], object], rounds: int = ROUNDS) -> float:
 
 
 def context(torch: Any) -> None:
-    """The memory of a process on the card before its first tensor, and the addition by the first
+    """Measure a process's memory on the card before its first tensor, and after its first
     product."""
     import pynvml
 
@@ -52,7 +52,8 @@ def context(torch: Any) -> None:
 
 
 def pool_calls(torch: Any) -> None:
-    """A turn's begin and end, and the live check, beside some numbers of tensors elsewhere."""
+    """Measure a turn's begin and end, and the live check, beside various numbers of tensors outside
+    the pool."""
     native, pool = torch._C, torch.cuda.MemPool()
 
     def begin_and_end() -> None:
@@ -77,7 +78,7 @@ def pool_calls(torch: Any) -> None:
 
 
 def resize(torch: Any) -> None:
-    """The same-size `resize_` by which survivors move."""
+    """Measure the same-size `resize_` by which survivors move."""
     tensor = torch.ones(256 * MIB, dtype=torch.uint8, device="cuda")
     storage = tensor.untyped_storage()
     before = storage.data_ptr()
@@ -92,7 +93,7 @@ def resize(torch: Any) -> None:
 
 
 def freed_pool(torch: Any) -> None:
-    """Whether segments of a pool that is not used any more go back without a call."""
+    """Find out whether segments of an unused pool go back without a call."""
     pool = torch.cuda.MemPool()
     with torch.cuda.use_mem_pool(pool):
         tensor = torch.ones(64 * MIB, dtype=torch.uint8, device="cuda")
@@ -106,7 +107,7 @@ def freed_pool(torch: Any) -> None:
 
 
 def hook(torch: Any) -> None:
-    """The patched cudaMalloc: where PyTorch's segments come from afterwards."""
+    """Find out where PyTorch's segments come from with the patched cudaMalloc."""
     from jupyter_gpushare import _core
     from jupyter_gpushare.client.torch.lanes.cuda_chunks import CudaLane
 

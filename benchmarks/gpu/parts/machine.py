@@ -1,5 +1,5 @@
-"""Facts about a machine that a reader of its figures needs; each by itself, for any of it may
-fail."""
+"""Facts about a machine that a reader of its figures needs. Each is found by itself, because any
+may fail."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The cost of paging out and in on a GPU, over plain copies of as many bytes.
 
 A notebook with the GPT's weights and both of AdamW's moments is told to page out, and then in, as
-the broker would tell it between two cells. Memory goes out to a file, so plain copies between main
-memory and a file in the same directory are what it is compared with. PyTorch's own copies between
+the broker would tell it between two cells. Memory goes out to a file, so the comparison is with
+plain copies between main memory and a file in the same directory. PyTorch's own copies between
 device and host, from and to memory that is pinned and memory that is not, stand beside them.
 """
 

@@ -1,13 +1,13 @@
 """Two and four notebooks on one GPU: time over one after the other, and the card's memory.
 
 Stock PyTorch comes first: each training alone, which is `serial`, and then all at once. Then all
-take turns with sharing. Busy ones do nothing but train; half-busy ones spend as long on the host,
-loading a batch, as the device takes for it. Every ratio is one to stock's serial time.
+take turns with sharing. Busy notebooks do nothing but train; half-busy ones spend as long on the
+host, loading a batch, as the device takes for it. Every ratio is relative to stock's serial time.
 
-Memory is what NVML says the card has in use, less what was in use before: the most while all
-train, once they have learned what they need. `needed` is the sum of what persists, each process's
-CUDA context with it, and the largest of what an iteration has on top, all measured in stock
-processes alone.
+Memory is the peak that NVML reports as in use while all train, once they have learned their
+demands, less the memory in use before. `needed` is the sum of the persistent memory, each process's
+CUDA context included, and the largest ephemeral memory, all measured in stock processes that run
+alone.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ void ClusterPass::choose_running(std::size_t index) {
   yields_.push_back(index);
 }
 
-// The first line is the cost of thousands of waiting gangs: all others are passed at most once for
-// each device, except the second one, which looks at the hosts.
+// With thousands of waiting gangs, most return at the first check. At most one gang for each device
+// passes it, except gangs that fail the second check, which looks at the hosts.
 void ClusterPass::choose_waiting(std::size_t index) {
   const Gang& gang = order_[index]->gang;
   if (gang.devices > left_in_all_) return skip(index);
@@ -66,7 +66,7 @@ void ClusterPass::choose_waiting(std::size_t index) {
   add(reserved_, places);
 }
 
-// Devices are kept for the first one alone, and only if the hosts could hold it.
+// Devices are kept only for the first skipped gang, and only if the hosts could hold it.
 void ClusterPass::skip(std::size_t index) {
   if (std::exchange(has_skipped_, true)) return;
   const GangProgress& gang = *order_[index];
@@ -102,8 +102,8 @@ bool ClusterPass::take(const DeviceCounts& holds) {
   return true;
 }
 
-// Enough devices are found at the latest with all later gangs: all that is left is theirs, of gangs
-// that are asked, or free.
+// The loop finds enough devices at the latest once it has added all later gangs: each device that
+// is left is free, or belongs to a gang that is asked to yield or comes later.
 DeviceCounts ClusterPass::reserve(std::size_t index, const Wish& wish) const {
   DeviceCounts reach = free_;
   subtract(reach, reserved_);

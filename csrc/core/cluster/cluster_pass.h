@@ -6,14 +6,14 @@
 // may have its devices of any hosts needs only their number. For a gang that wants them on a few
 // hosts the number is not enough: while it waits, devices are reserved for it, first free ones,
 // then those of gangs that are already asked to yield, then those of the gangs that come last. So
-// no gang behind it takes them, and the next decision asks no other gang for the same.
+// no gang behind it takes them, and the next decision asks no further gang to yield.
 //
-// While the first one that is skipped may have devices kept for it, none that was stopped is
-// started behind it.
+// While devices may be kept for the first skipped gang, no stopped gang behind it is started.
 //
 // Before all of them come gangs that keep their devices: those that cannot be stopped, and those
-// that have just begun to compute. But no gang keeps devices that its host has no more. One that
-// cannot be stopped, and was asked since its host was lost, keeps them once the host is back.
+// that have just begun to compute. But no gang keeps devices that its host no longer has. A gang
+// that cannot be stopped, and was asked to yield because its host was lost, keeps its devices once
+// the host is back.
 #pragma once
 
 #include <cstddef>

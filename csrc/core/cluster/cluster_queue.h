@@ -8,10 +8,10 @@
 //     las      the least attained service first (2D-LAS)
 //     gittins  the highest Gittins index of the attained service first (2D-Gittins)
 //
-// Thresholds of attained service make queues of it. A gang that crosses one goes to the tail of the
-// next queue, and with `las` a queue is served in the order in which gangs came into it. That is
-// not the order in which they started: otherwise a wide gang that has never run would stand forever
-// behind each narrow one that started in a gap it could not use.
+// Thresholds divide attained service into queues. A gang that crosses a threshold goes to the tail
+// of the next queue. With `las` a queue is served in the order in which gangs entered it, not in
+// the order in which they started: otherwise a wide gang that has never run would wait forever
+// behind each narrow one that started in a gap that the wide one could not use.
 //
 // The knob prevents starvation: a gang that has waited `knob` times as long as it has run since it
 // came into the first queue goes back there, to its *tail*, and is as young as one that just
@@ -66,7 +66,7 @@ struct GangRules {
   bool told = false;
   Seconds least = 0;  // a turn computes for this time before the gang is asked to yield
 
-  // The same rules for hosts whose devices are counted in this number of parts each.
+  // These rules, for hosts that count each device as this number of parts.
   GangRules in_parts(int parts) const;
 };
 
@@ -99,14 +99,14 @@ struct GangGrant {
 
 struct GangDecision {
   std::vector<GangGrant> grants;
-  std::vector<std::string> yields;  // each asked once for each turn
+  std::vector<std::string> yields;  // once for each turn, and once more after `may_stop`
 };
 
 // The probability of ending within `quantum` more, over the service that this is expected to take.
 // 0 where none of the known jobs got further than `attained`.
 double gittins_index(const std::vector<Service>& known, Service attained, Service quantum);
 
-// Its turn has not computed for its least.
+// Its turn has not yet computed for the least time of a turn.
 bool is_young(const GangProgress& gang, const GangRules& rules);
 
 // Devices may be kept for it in this wait.
@@ -125,11 +125,11 @@ class ClusterQueue {
   // lost or to be emptied. New hosts come last. A gang whose devices are gone is asked to yield,
   // even if it stays. Raises std::invalid_argument.
   void set_hosts(Seconds now, const DeviceCounts& hosts);
-  // The gang has computed on its devices for this service more, in this turn or in the one that has
-  // ended. Raises std::invalid_argument where service is not told.
+  // The gang has attained this much more service, in this turn or in the one that has ended. Raises
+  // std::invalid_argument if this queue is not told of service.
   void served(Seconds now, const std::string& id, Service more);
-  // The gang can be stopped and resumed from now on, so it stays no more. It is asked again where
-  // it was asked before.
+  // From now on the gang can be stopped and resumed, so it no longer stays. If it was asked to
+  // yield before, it may be asked again.
   void may_stop(Seconds now, const std::string& id);
   // The program that started the gang gave it these devices, as many as it was granted. Raises
   // std::invalid_argument.
@@ -140,13 +140,13 @@ class ClusterQueue {
   // The service that former jobs took, for `gittins`; infinite for one that did not end. Raises
   // std::invalid_argument.
   void set_known(std::vector<Service> known);
-  // The gang is as it was in a queue before this one, whose progress() this is; all gangs of that
-  // queue are restored before any of them has an event. One whose hosts are not back yet waits for
-  // them, or is asked to yield. Raises std::invalid_argument.
+  // Restores a gang from the progress() of an earlier queue. All gangs of that queue are restored
+  // before any of them has an event. A gang whose hosts are not back yet waits for them, or is
+  // asked to yield. Raises std::invalid_argument.
   void restore(Seconds now, const GangProgress& progress);
   // The gang no longer has its devices, or no longer wants them.
   void finish(Seconds now, const std::string& id);
-  // The same, and the gang is forgotten.
+  // As finish(), and the gang is forgotten.
   void close(Seconds now, const std::string& id);
 
   GangDecision assign(Seconds now);

@@ -37,7 +37,8 @@ class DevicePool {
 
   const DeviceCounts& hosts() const { return hosts_; }
   DeviceCounts free() const { return common(free_, hosts_); }
-  // Whether there has been a time when the empty hosts held it.
+  // Whether the hosts could hold it if all their devices were free, at the largest that each has
+  // been.
   bool has_held(const Wish& wish) const { return fits(wish, most_); }
 
   // The hosts have these devices from now on; new hosts come last. Raises std::invalid_argument.

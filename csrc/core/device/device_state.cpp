@@ -150,7 +150,7 @@ std::string DeviceState::shares_agree() const {
   return "";
 }
 
-// One that runs may have more than may be, and yields where others need it.
+// A session that runs may have more than is allowed, and yields if others need it.
 std::string DeviceState::squeezes_agree() const {
   const std::set<SessionNumber> named = named_successors();
   for (const Session& session : sessions) {

@@ -5,11 +5,11 @@
 // Nothing is decided here. Events and the pass change it; what decides or shows reads it.
 //
 // Invariants, which is_valid() checks:
-//   - the safety rule of lane_allocator.h, over all sessions that have a place, and that these use
-//     no more than unmanaged memory leaves, or than they did when that became less;
+//   - the safety rule of lane_allocator.h, over all sessions that have a place, and these use no
+//     more than unmanaged memory leaves, or than they used when it grew;
 //   - a lane is held by one session at most, and only by one that runs; or by two that may share
 //     it, and each that it is too narrow for was asked to yield;
-//   - a session that does not run has the largest of its squeeze options that may be and that fits;
+//   - a session that does not run has the largest of its squeeze options that is allowed and fits;
 //   - a throttled session was asked to yield if it runs, and earns no credit by waiting;
 //   - a session that is paged out has no place and no turn, and one that is asked to page out has
 //     no turn, and runs no cell or waits in it.
@@ -55,20 +55,21 @@ struct DeviceState {
   bool has_outgrown_end(const Session& session) const;
   // The session that uses the same lane at the same time; nullptr: there is none.
   const Session* beside(const Session& holder) const;
-  // Whether it may use its lane now beside the one that does, which goes on.
+  // Whether it may use its lane now beside the present holder, which goes on.
   bool may_join(const Session& waiting) const;
-  // Whether it may have the end of its lane that its predecessor had, whatever the other one does.
+  // Whether it may have its predecessor's end of the lane, whatever the other holder does.
   bool may_take_end(const Session& successor) const;
   // The time at which its memory is on the device; in the past if it is there already; absent if
   // unknown.
   std::optional<Seconds> is_in_by(const Session& session) const {
     return residency.is_in_by(session.memory);
   }
-  // Whether the turn's holder has named the session's wait as its successor, which then may have
-  // begun: no longer than for the lease. One that only waits for its page-in is no successor.
+  // Whether the turn's holder has named this wait as its successor, so that the session may have
+  // begun; true for the lease at most. A session that only waits for its page-in is no successor.
   bool promises(const Session::Turn& turn, const Session& waiting, Seconds at) const;
   bool is_promised(const Session& session) const;
-  // The sessions that turns have named; each may have begun by now, with what it had then.
+  // The sessions that turns have named. Each may have begun by now, with the memory that it had
+  // then.
   std::set<SessionNumber> named_successors() const;
 
   std::string is_valid() const;  // empty, or the first broken invariant in words

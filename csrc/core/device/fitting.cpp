@@ -85,8 +85,9 @@ void Placement::each_squeezable(const Visit& visit) const {
   }
 }
 
-// Gives it the largest of its options that is not above `left` and fits; if it `keeps` what it has,
-// no less than that, unless it needs less. If none fits, its place stays as it is.
+// Gives it the largest of its options that is at most `left` and fits. If it `keeps` its memory,
+// the option is no smaller than that memory, unless it needs less. If none fits, its place stays as
+// it is.
 void Placement::fit(const Session& session, Bytes left, bool keeps) {
   const Demand& demand = session.demand;
   const Bytes has = state_.lanes.table().demand_of(session.number).ephemeral;

@@ -19,8 +19,8 @@ std::optional<SqueezeOption> squeezed(const DeviceState& state, const Session& s
 // The memory of a session in a turn that it brings: the option of these bytes, or all that it needs
 // where it has no such option or is not squeezed (0).
 Demand brought_room(const Session& session, Bytes squeezed_bytes);
-// The least memory that a session needs: beside a newcomer, where `left` bytes were left for
-// iterations before; and as a newcomer itself.
+// The least memory that a session needs: beside a newcomer, if iterations had `left` bytes before;
+// and as a newcomer itself.
 Demand least_room(const Session& session, Bytes left);
 Demand floor_room(const Session& session);
 
@@ -51,7 +51,7 @@ class Placement {
 
   // Admits it to what the others leave once they are squeezed for it.
   void admit(const Session& session);
-  // Those that do not run are squeezed at once.
+  // Sessions that do not run are squeezed at once.
   void squeeze_to(Bytes left);
   void grow_back();
   // A holder that has outgrown its place keeps it until its turn ends, which is asked for at once.

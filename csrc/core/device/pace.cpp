@@ -31,8 +31,8 @@ Seconds Pace::longest() const {
   return std::min(longest_, mean_ + std::max(2 * spread_, kTolerance * mean_));
 }
 
-// The iterations that end before `after` end there at most, and at most after that number of long
-// ones; the next one is long as well.
+// The iterations before `after` end at `after` at the latest, and their number times `longest` is a
+// second bound. Then one more long iteration follows.
 Seconds Pace::latest(Seconds after, Seconds longest) const {
   const double before = std::floor(after / shortest_);
   return std::min(after, before * longest) + longest;

@@ -14,8 +14,8 @@ class Pace {
   // The iterations took these seconds together.
   void add(std::int64_t iterations, Seconds seconds);
 
-  // Mean seconds of one; absent before the first, and where they differ too much to predict the
-  // next.
+  // Mean seconds of an iteration; absent before the first one, and if they differ too much to
+  // predict the next one.
   std::optional<Seconds> iteration() const;
   // An iteration that has lasted longer is not like the others, and its end is unknown.
   Seconds longest() const;

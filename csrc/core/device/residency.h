@@ -80,7 +80,7 @@ class Residency {
   void refuse(Memory& memory, const std::optional<std::string>& why);
   void leave(Memory& memory, Bytes bytes);
   void note_eviction(Memory& memory) { memory.evicted_ = now_; }
-  // It is out, and wants to come back since then.
+  // It is out, and has wanted to come back since then.
   void call_back(Memory& memory, const Wait& since);
   void restart_wait(Memory& memory, const Wait& since) { memory.back_ = since; }
   void give_up_return(Memory& memory) { move_to(memory, Residence::out); }

@@ -75,8 +75,8 @@ inline bool wants_turn(const Session& session) {
 }
 
 // Whether it waits for a turn, or for room to come back. A paused session waits for no turn, though
-// it has a request; a throttled one, for neither. A session that is asked to page out first answers
-// whether it did.
+// it has a request; a throttled session waits for neither. A session that was asked to page out
+// must first answer whether it did.
 bool waits(const Session& session);
 inline const Wait* wait_of(const Session& session) {  // nullptr: it waits for nothing
   if (session.memory.residence() == Residence::returning) return &session.memory.back();

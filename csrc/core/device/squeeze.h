@@ -5,9 +5,9 @@
 //     left = room - sum of persistent.
 //
 // Each session has the largest of its options that is not above `left`. A newcomer is admitted by
-// squeezing others only where each of them has an option that slows it by no more than it bears, or
-// than it is slowed already; for itself, any option will do. Nothing of this is stored: when `left`
-// grows, sessions grow back. A session that runs keeps what it has until its turn ends, and
+// squeezing others only if each of them has an option that slows it by no more than it bears, or
+// than it is slowed already; the newcomer takes any option of its own. None of this is stored: when
+// `left` grows, sessions grow back. A session that runs keeps its memory until its turn ends, and
 // may have more as soon as that is free.
 #pragma once
 
@@ -40,10 +40,10 @@ class Squeeze {
   void add(const Demand& demand, double bears, Bytes bytes, bool keeps);
 
   Bytes left_with(const Demand& newcomer) const { return left_ - newcomer.persistent; }
-  // Whether there is room for it as soon as none of the others keeps what it has: by squeezing
-  // them, or without.
+  // Whether there is room for it, by squeezing the others or without, once no session that runs
+  // keeps its memory.
   bool admits(const Demand& newcomer, bool by_squeezing) const;
-  // Whether that is now, as far as those that run are concerned.
+  // Whether the sessions that run leave this room already now.
   bool admits_beside_those_that_run(const Demand& newcomer) const {
     return kept_ <= left_with(newcomer);
   }

@@ -34,7 +34,7 @@ Session& Turns::open(const std::string& id, const SessionSpec& spec) {
   return session;
 }
 
-// The session that is open as this one of this group and user, or a new one.
+// The open session of this id, group and user, or a new one.
 Session& Turns::owned(const std::string& id, const SessionSpec& spec) {
   if (!state_.sessions.contains(id)) return add(id, spec);
   Session& known = state_.sessions.of(id);
@@ -140,8 +140,8 @@ void Turns::adopt(Session& session, TurnNumber turn, const Demand& room) {
   begin(session, turn);
 }
 
-// Takes the lane in which it has its place, or the end of it that its predecessor had; or another,
-// of the same size, if that is held; without a place, one with `room`.
+// Takes the lane in which it has its place, or its predecessor's end of that lane. If the lane is
+// held, takes another one for the same demand; without a place, one with `room`.
 void Turns::take_lane(const Session& session, const Demand& room) {
   LaneAllocator& lanes = state_.lanes;
   const SessionNumber number = session.number;

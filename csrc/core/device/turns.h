@@ -28,8 +28,8 @@ class Turns {
   // The wait so far does not count any more, neither for a queue position nor for aging.
   void restart_wait(Session& session);
 
-  // The turn that it waits for begins: in its lane or one that it can move to; or in whatever lane
-  // there is, as it may run already.
+  // The turn that it waits for begins: in its lane or one that it can move to. If it may run
+  // already, the turn begins in whatever lane there is.
   Grant grant(Session& session);
   Grant take_over(Session& session);
   Yield ask_to_yield(Session& session, const Session* successor, LaneId lane);

@@ -181,7 +181,7 @@ Candidate GangQueue::candidate(const Entry& entry) const {
       .user_turns = user->share.running,
       .user_clock = shares_.clock(user->share),
       .clock = shares_.clock(own->share),
-      .attained = {},  // what `fair` does not ask for
+      .attained = {},  // `fair` does not use it
       .running = entry.state == State::runs ? now_ - entry.since : 0,
       .remaining = {},
       .order = entry.order,

@@ -1,6 +1,6 @@
 // Decides which gangs may have their devices, all or nothing. A gang is called when no other gang
-// has one of its devices, or was called to it; what single sessions have of them is for the
-// schedulers of these devices to decide (host.h).
+// has one of its devices, or was called to it; the schedulers of these devices decide over the
+// turns of single sessions (host.h).
 //
 // Gangs come in the order that `fair` has for the sessions of one device, under any policy: by
 // priority, then by what their groups, their users and they themselves have used for their weights.
@@ -8,8 +8,8 @@
 // and a wide one is not passed over because narrow ones fit into more gaps: the devices of a gang
 // that comes first and could have them are kept from gangs that come later.
 //
-// A gang that comes first, but has to wait for turns of several others that do not end together,
-// keeps no device idle meanwhile. After its aging it does, or it could starve.
+// A gang that comes first may have to wait for turns of several others that do not end together.
+// Until its aging it keeps no device idle meanwhile; after its aging it does, or it could starve.
 #pragma once
 
 #include <cstdint>

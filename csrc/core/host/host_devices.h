@@ -41,15 +41,15 @@ class HostDevices {
   auto begin() const { return devices_.begin(); }
   auto end() const { return devices_.end(); }
 
-  // The `count` best of these devices for a newcomer, in the order in which they are named: where
-  // the demand finds room now, and of those where each session has most of it, the newcomer
-  // counted; the first of equals. At its opening a session's demand is seldom known, so sessions
-  // that come together spread over the devices. Raises std::invalid_argument where there are fewer
-  // devices than `count`.
+  // The `count` best of these devices for a newcomer, in the order in which they are named. Devices
+  // where the demand finds room now come first; among them, those with most free memory for each
+  // session, the newcomer included; among equals, the first. A session's demand is seldom known
+  // when it opens, so sessions that come together spread over the devices. Raises
+  // std::invalid_argument where there are fewer devices than `count`.
   std::vector<std::string> place(const std::vector<std::string>& among, const Demand& demand,
                                  std::size_t count) const;
 
-  // All events of a scheduler pass here, so that it is known which next events are stale.
+  // All events of a scheduler pass here, which marks the next event of that device as stale.
   template <class Event>
   Decision tell(DeviceNumber device, const Event& event) {
     Decision made = event(devices_[device].scheduler);

@@ -162,12 +162,13 @@ void HostGangs::tell(DeviceNumber device, Decision& decision, const Event& event
   take(devices_.tell(device, event), decision);
 }
 
-// A refusal of the smallest device comes first, and the others refuse nothing that it does not.
+// The smallest device is told first: the others refuse nothing that it accepts, so a refusal comes
+// before any change.
 void HostGangs::tell(const Gang& gang, Decision& decision, const Event& event) {
   for (const DeviceNumber device : gang.smallest_first) tell(device, decision, event);
 }
 
-// It has lost what it had of its devices; a gang that comes with its turn has all of them.
+// A known gang loses its devices here; a gang that comes with its turn has all of them.
 HostGangs::Gang& HostGangs::add(const std::string& id, const std::vector<DeviceNumber>& devices,
                                 const SessionSpec& spec) {
   const auto [number, is_new] = numbers_.try_emplace(id, last_number_ + 1);
@@ -253,8 +254,8 @@ bool HostGangs::follow_queue(Decision& decision) {
   return !calls.called.empty() || !calls.yields.empty();
 }
 
-// Whether it will still lack some of its devices when the turns have ended that are asked to end
-// for it.
+// Whether it will still lack some of its devices once the turns that were asked to end for it have
+// ended.
 bool HostGangs::is_kept(const Gang& gang) const {
   return !may_seek(gang) || lacks_room(gang) || is_behind_overdue(devices_, gang, now_);
 }

@@ -113,8 +113,8 @@ Decision Scheduler::report(Seconds now, const std::string& id, std::int64_t iter
   return pass();
 }
 
-// The first iterations, in which its memory is measured, are not like the others; for its pace, nor
-// are those during which it was paged in.
+// The first iterations, in which its memory is measured, are not typical. Those during which it was
+// paged in are not typical for its pace either.
 void Scheduler::follow_iterations(Session& session, std::int64_t iterations, Seconds seconds,
                                   const Demand& demand) {
   const bool is_measured = session.demand.measured && demand.measured;

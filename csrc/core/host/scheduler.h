@@ -43,8 +43,8 @@ class Scheduler {
                   std::optional<std::int64_t> remaining_iterations);
   Decision change(Seconds now, const std::string& id, std::optional<double> weight,
                   std::optional<int> priority, std::optional<bool> paused);
-  // A session is busy while a cell runs in it. One that becomes busy while it is paged out waits
-  // for room to come back; one that ceases to be does not want to any more.
+  // A session is busy while a cell runs in it. A session that becomes busy while it is paged out
+  // waits for room to come back; one that ceases to be busy no longer does.
   Decision set_busy(Seconds now, const std::string& id, bool busy);
   // Its persistent memory is on disk, so it has no place any more. A session that has come to need
   // it meanwhile waits to come back at once.
@@ -52,16 +52,16 @@ class Scheduler {
   // The session stays, and is not asked again before it has been busy. `why` is shown to sessions
   // of its user that wait for its memory.
   Decision page_out_failed(Seconds now, const std::string& id, const std::string& why = "");
-  // Explicit requests to yield, and to page out, whether its time has passed or not. Both throw
-  // std::invalid_argument where there is nothing to ask: for a session that does not run, and for
-  // one that runs a cell or is out already.
+  // Explicit requests to yield, and to page out, whether its time has passed or not. The first
+  // throws std::invalid_argument for a session that does not run, the second for a session that
+  // runs a cell or is out already.
   Decision preempt(Seconds now, const std::string& id);
   Decision evict(Seconds now, const std::string& id);
   // A session that is not admissible loses its place, and is not admitted; it must have no turn.
   Decision set_admissible(Seconds now, const std::string& id, bool admissible);
-  // Sets the throttled sessions, and why each is. One that runs is asked to
-  // yield; one that waits is granted nothing, is not admitted and delays no other session, and
-  // waits as a new request once it is not throttled any more.
+  // Sets the throttled sessions, and why each is. A throttled session that runs is asked to yield.
+  // One that waits is granted nothing, is not admitted, and delays no other session; once it is no
+  // longer throttled, it waits as a new request.
   Decision throttle(Seconds now, const std::map<std::string, Why>& reasons);
   // Weights of groups and users by name, from now on; an absent name has 1.
   Decision set_shares(Seconds now, const std::map<std::string, double>& groups,
@@ -101,8 +101,8 @@ class Scheduler {
   std::unique_ptr<DeviceState> state_;
   Pass pass_{*state_};
   mutable Forecast forecast_;
-  // The last time when something happened that may explain another order of the waiting sessions.
-  // Time alone does not: their order then is shown.
+  // The time of the last event that may explain a new order of the waiting sessions. Time alone
+  // explains none, so viewers see the order at this time.
   Seconds ordered_ = -kNever;
 };
 

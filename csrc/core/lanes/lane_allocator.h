@@ -43,7 +43,7 @@ class LaneAllocator {
 
   void hold(SessionNumber session) { table_.hold(session); }
   void release(SessionNumber session);
-  // The same, where a successor may hold its lane now: the lane keeps its ends until `settle_ends`.
+  // As above, if a successor may hold its lane now: the lane keeps its ends until `settle_ends`.
   void release_to_successor(SessionNumber session) { table_.release(session); }
   void settle_ends();
 

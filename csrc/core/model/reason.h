@@ -1,5 +1,5 @@
-// Why a session is as it is, as values. The core makes no sentence and knows no name: sentences are
-// made where people read them, in their language, with the names that they may see.
+// Why a session is in its state, as values. The core makes no sentence and knows no name: viewers
+// make the sentences, in the reader's language, with the names that the reader may see.
 #pragma once
 
 #include <cstddef>

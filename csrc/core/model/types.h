@@ -113,7 +113,7 @@ struct Grant {
   int end = kNoEnd;
 };
 
-// `successor` is absent where the next turn has to be decided again once this one has ended.
+// `successor` is absent if the next turn has to be decided again once this one has ended.
 struct Yield {
   std::string session;
   TurnNumber turn = 0;
@@ -125,11 +125,12 @@ struct Yield {
 // at the next boundary and is sent once per turn. A named successor has the turn next, whatever
 // happens, unless it withdraws: the yielding session may pass the turn by a direct handoff.
 //
-// `page_outs` and `page_ins` are ids. The former are asked to page out, and answer with paged_out
-// or page_out_failed unless they become busy or ask for a turn before; a session that does not
-// answer within the lease, plus the time that moving its bytes may take, is assumed to stay. The
-// latter have their places again, and page in before anything else, even before a grant in the same
-// decision; a session that no longer wants that answers paged_out again.
+// `page_outs` and `page_ins` are ids. Sessions in `page_outs` are asked to page out, and answer
+// with paged_out or page_out_failed unless they become busy or ask for a turn before. A session
+// that does not answer within the lease, plus the time that moving its bytes may take, is assumed
+// to stay. Sessions in `page_ins` have their places again, and page in before anything else, even
+// before a grant in the same decision; a session that no longer wants to page in answers paged_out
+// again.
 struct Decision {
   std::vector<Grant> grants;
   std::vector<Yield> yields;

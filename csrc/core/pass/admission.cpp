@@ -24,7 +24,8 @@ SessionNumber Admission::next() const {
   });
 }
 
-// A session without a place that runs uses memory that is not counted: then there is none.
+// The memory of a running session without a place is not counted, so no session is admitted beside
+// it.
 SessionNumber Admission::first(const std::function<bool(const Session&)>& has_room) const {
   std::optional<RunQueueEntry> best;
   for (const Session& session : state_.sessions) {

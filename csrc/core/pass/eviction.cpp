@@ -45,9 +45,9 @@ Eviction::Plan Eviction::for_waiting(const Sessions& idle) const {
   return {first, leaving(floor_room(session), idle)};
 }
 
-// If idle sessions are not enough, sessions are asked as well whose turn comes after that of the
-// session that waits for memory, once that one has waited for `aging` seconds. This is done for one
-// session at a time. A session that is evicted has to age as well, so two do not swap forever.
+// If idle sessions are not enough and the first waiting session has waited for `aging` seconds,
+// sessions whose turn comes after its own are asked as well. This is done for one waiting session
+// at a time. An evicted session has to age as well, so two sessions do not swap forever.
 Eviction::Plan Eviction::for_aged(const Sessions& idle) const {
   if (!state_.evicts_waiting()) return {};
   const std::optional<RunQueueEntry> first = admission_.first_aged();
@@ -59,9 +59,9 @@ Eviction::Plan Eviction::for_aged(const Sessions& idle) const {
   return {first->session->number, leaving(room, may_leave)};
 }
 
-// Sessions that have a place and may be asked, the one used last first: the longest idle session
-// leaves first. A throttled one is as good as idle while its cell waits, since it gets no turn,
-// unless it was named as a successor before.
+// Sessions that have a place and may be asked, in the order in which they stay: the longest idle
+// session is last, so it leaves first. A throttled session counts as idle while its cell waits,
+// since it gets no turn, unless it was named as a successor before.
 Eviction::Sessions Eviction::idle_sessions() const {
   const std::set<SessionNumber> named = state_.named_successors();
   Sessions idle;
@@ -78,8 +78,8 @@ Eviction::Sessions Eviction::idle_sessions() const {
   return idle;
 }
 
-// The order is that in which they stay. A session that was named as a successor is not among them,
-// nor a throttled one, which is as good as idle.
+// Sorted in the order in which they stay. A session that was named as a successor is not among
+// them, nor a throttled session, which counts as idle.
 Eviction::Sessions Eviction::waiting_behind(const RunQueueEntry& first) const {
   const std::set<SessionNumber> named = state_.named_successors();
   const auto goes_before = [&](const RunQueueEntry& a, const RunQueueEntry& b) {
@@ -98,8 +98,8 @@ Eviction::Sessions Eviction::waiting_behind(const RunQueueEntry& first) const {
   return sessions;
 }
 
-// Tries the sessions in this order: one stays if it fits beside the others once all are squeezed as
-// far as they may be. So none is evicted without need.
+// Tries the sessions in this order. A session stays if it fits beside the others when all are
+// squeezed as far as they may be, so none is evicted without need.
 std::vector<SessionNumber> Eviction::leaving(const Demand& room, const Sessions& may_leave) const {
   Demand staying = this->staying(may_leave);
   const Bytes left = left_beside(staying);

@@ -37,8 +37,8 @@ Decision Pass::run(Successor due) {
   return decision;
 }
 
-// The successor may run already, whatever has changed since it was named. If it does not wait for
-// that turn any more, it has withdrawn, and ignores the direct handoff.
+// The successor may run already, whatever has changed since it was named. If it no longer waits for
+// that turn, it has withdrawn, and ignores the direct handoff.
 void Pass::start_successor(Successor due, Decision& decision) {
   const Session* named = state_->sessions.find(due.number);
   if (!named || !named->request || named->request->number != due.turn) return;
@@ -91,7 +91,8 @@ void Pass::settle_shares() {
   }
 }
 
-// A running session's boost only shrinks: when sessions arrive that are behind it in virtual time.
+// A running session's boost only shrinks, namely when sessions arrive that are behind it in virtual
+// time.
 void Pass::boost_cells() {
   if (state_->rules.boost <= 0) return;  // then no session ever had any
   Boost boost(*state_, state_->now);
@@ -127,8 +128,8 @@ void Pass::grant(RunQueue& run_queue, Decision& decision) {
 }
 
 // The best of the sessions that can start. If the best of all has to run alone, the device drains
-// for it. One that could only join another in its lane does so if no waiting session goes before
-// it: otherwise the lane might never be free for that one.
+// for it. A session that could only join another one in its lane does so only if no waiting session
+// goes before it: otherwise the lane might never be free for that session.
 RunQueueEntry* Pass::next_to_start(RunQueue& run_queue) const {
   if (state_->limit() != 0 && state_->lanes.table().holders() >= state_->limit()) return nullptr;
   if (std::ranges::any_of(run_queue.running, &RunQueueEntry::everywhere)) return nullptr;

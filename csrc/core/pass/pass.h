@@ -1,14 +1,14 @@
 // The pass that every event ends in. It decides, in this order: which turn goes on by a direct
-// handoff, which sessions have stayed though they were asked to page out, how many lanes may run,
-// which sessions memory admits, which start, which are asked to yield, and which to page out. What
-// can be derived is derived again in each pass.
+// handoff, which sessions have failed to page out in time, how many lanes may run, which sessions
+// memory admits, which start, which are asked to yield, and which to page out. Each pass derives
+// again whatever can be derived.
 //
-// What must stay true after a pass, and is_valid() looks at, beside what device_state.h says:
+// Invariants after a pass, which is_valid() checks, beside those of device_state.h:
 //   - a session that runs alone (its memory is unknown) is granted only when nothing else runs,
 //     and nothing is granted while it runs;
 //   - no session waits that could start, and none is without a place that fits;
-//   - no session waits for memory that others should page out without their being asked, and no
-//     idle session stays unasked for which unmanaged memory leaves no room.
+//   - if a session waits for memory that others should page out, they were asked; and so was each
+//     idle session for which unmanaged memory leaves no room.
 #pragma once
 
 #include <optional>

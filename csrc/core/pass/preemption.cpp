@@ -31,8 +31,8 @@ bool Preemption::must_end(const RunQueueEntry& holder, bool runs_among_others) c
          state_.has_outgrown_end(session) || (holder.everywhere && runs_among_others);
 }
 
-// A session that was named as successor may have begun by now, in the lane of its predecessor, and
-// is given no other lane: it would use both for a moment, and another session the first of them.
+// A session that was named as successor may have begun by now, in the lane of its predecessor. It
+// is given no other lane: for a moment it would use both lanes, and another session the first one.
 void Preemption::mark_promises(RunQueue& run_queue) const {
   for (RunQueueEntry& holder : run_queue.running) {
     const Session::Turn& turn = *holder.session->turn;
@@ -42,9 +42,9 @@ void Preemption::mark_promises(RunQueue& run_queue) const {
   }
 }
 
-// A waiting session may have any lane that it fits into, so the last of the running sessions are
-// asked first, and each one asked takes one waiting session out of the count: no more are asked
-// than there are others to go on. The session that was asked longest ago takes first.
+// A waiting session may have any lane that it fits into, so the lowest-ranked running sessions are
+// asked first. Each asked session takes one waiting session off the list, so no more are asked than
+// sessions wait. The session that was asked longest ago takes first.
 void Preemption::time_turns(RunQueue& run_queue) const {
   std::ranges::sort(run_queue.running, [&](const RunQueueEntry& a, const RunQueueEntry& b) {
     if (asked(a) != asked(b)) return asked(a) < asked(b);
@@ -98,7 +98,7 @@ void Preemption::choose_successor(RunQueueEntry& holder, std::vector<const RunQu
   if (follows_beside(*(*best)->session, *holder.session)) left.erase(best);
 }
 
-// If not, the other holder's turn has to end for it as well.
+// If false, the other holder's turn has to end for it as well.
 bool Preemption::follows_beside(const Session& other, const Session& holder) const {
   const Session* beside = state_.beside(holder);
   if (!beside) return true;
@@ -107,10 +107,10 @@ bool Preemption::follows_beside(const Session& other, const Session& holder) con
   return may_share(other, *beside) && needs <= table.lane_with(holder.number).width;
 }
 
-// A direct handoff is made only within a trust domain, where the lane stays as it is, and if no
-// waiting session comes first: not even one for which the device has to drain, nor one of another
-// user once the iteration has ended, however long it lasts. A lane with ends that only one session
-// holds loses them at this switch.
+// A direct handoff is made only within a trust domain, if the lane stays as it is and no waiting
+// session comes first: not even one for which the device has to drain, nor one of another user
+// after the iteration, however long that lasts. A lane with ends that only one session holds loses
+// them at this switch, so it is not handed off.
 const Session* Preemption::heir(const RunQueueEntry& holder, const RunQueue& run_queue) const {
   const RunQueueEntry* to = holder.successor;
   if (!to || !trust(*holder.session, *to->session)) return nullptr;

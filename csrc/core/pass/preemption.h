@@ -32,12 +32,13 @@ class Preemption {
   void time_turn(RunQueueEntry& holder, std::vector<const RunQueueEntry*>& left) const;
   // Whether it could have the holder's lane, which can grow to `room`.
   bool follows(const RunQueueEntry& other, const RunQueueEntry& holder, Bytes room) const;
-  // Whether it could have what the holder has of its lane while the other holder goes on.
+  // Whether it could have the holder's part of the lane while the other holder goes on.
   bool follows_beside(const Session& other, const Session& holder) const;
   void choose_successor(RunQueueEntry& holder, std::vector<const RunQueueEntry*>& left,
                         Bytes room) const;
 
-  // Whether `other` may at the end of the holder's iteration, although `to` does now.
+  // Whether `other` may come before `to` at the end of the holder's iteration, although `to` comes
+  // first now.
   bool may_come_first(const RunQueueEntry& other, const RunQueueEntry& to,
                       const RunQueueEntry& holder) const;
 

@@ -41,10 +41,10 @@ Seconds shortest_turn_left(Ends ends, const Candidate& holder, const Candidate& 
   return kNever;
 }
 
-// A cell's first seconds on the device go before all others, and its first turn before those: so a
-// user who presses Shift-Enter sees progress, however many users do, after one iteration of each of
-// the others. It takes nothing that is not counted: the clocks go on, and a cell is boosted only as
-// far as they are near those of the others.
+// A cell's first seconds on the device go before all others, and its first turn before those. So
+// each user that presses Shift-Enter sees progress after one iteration of each of the others,
+// however many users do so. The boost is charged like any other time: the clocks go on, and a cell
+// is boosted only while they are near those of the others.
 int urgency(const Policy& policy, const Candidate& candidate) {
   if (!policy.boosts || candidate.boost <= 0) return 0;
   return candidate.begun ? 1 : 2;

@@ -2,14 +2,13 @@
 // them waits.
 //
 // Users come before that, under every policy: the device is shared by weight among groups, and a
-// group's part among its users, as the rulebook weighs both. So no user gains over others by what
-// notebooks say of themselves (weights, remaining iterations), nor by how many there are, how new
-// they are, or how long their cells last. policy.cpp holds this in one place, and a policy cannot
-// undo it.
+// group's part among its users, as the rulebook weighs both. So no user gains over others by the
+// weights or remaining iterations that notebooks declare, nor by their number, their age, or the
+// length of their cells. policy.cpp enforces this in one place, and a policy cannot undo it.
 //
 // A policy sees one or two Candidates, which are plain numbers of one moment, and answers. It has
-// no state, no access to others and no power: the scheduler decides what is safe and enacts. To add
-// one, write a file beside this one and a row in policies.h.
+// no state and no access to other sessions: the scheduler decides which actions are safe, and
+// enacts them. To add one, write a file beside this one and a row in policies.h.
 #pragma once
 
 #include <optional>
@@ -68,20 +67,19 @@ struct Policy {
 };
 
 std::span<const Policy> policies();
-// Upper and lower case are alike; what is shown is the name in the table. Raises
-// std::invalid_argument with the names that there are.
+// Case does not matter; viewers show the name in the table. Raises std::invalid_argument with the
+// names that there are.
 const Policy& policy_named(std::string_view name);
 
 // Whether `a` is served before `b`: by priority, then by boost, then by what groups and users have
 // used for their weight, then by the policy.
 bool before(const Policy&, const Candidate&, const Candidate&);
-// The waiting session as it would be after a turn of the holder without end: the clocks that this
-// turn moves are beyond all others. How long the present iteration lasts is not known.
+// The waiting session as it would be after an endless turn of the holder: the clocks that this turn
+// moves are beyond all others. How long the present iteration lasts is not known.
 Candidate after_turn(Candidate waiting, const Candidate& holder);
 // Seconds until the holder's turn should end for the waiting session: 0 is now, kNever is not by
-// time alone. A session that ends its turns before a quantum, since it computes nothing for a
-// while, waits for a turn of the holder no longer than its own turns last: otherwise it would lose
-// by that.
+// time alone. A session that computes nothing for a while ends its turns before a quantum. It waits
+// for a turn of the holder no longer than its own turns last: otherwise it would lose its share.
 Seconds ends_in(const Policy&, const Candidate& holder, const Candidate& waiting, Seconds quantum);
 
 }  // namespace gpushare

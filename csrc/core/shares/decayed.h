@@ -4,7 +4,7 @@
 //
 // They are therefore kept, and compared, in seconds of one common moment, the epoch, and are
 // converted to seconds of now only where a duration is needed. Two values that are equal stay
-// equal, and two that differ stay in order, whenever one looks: nothing is rounded by a look.
+// equal, and two that differ stay in order, at any later moment: reading a value rounds nothing.
 #pragma once
 
 #include <algorithm>
@@ -54,7 +54,7 @@ class Fading {
   static constexpr double kMost = 900;  // half-lives: their factor is still a normal number
 
   Seconds half_life_, epoch_;
-  // Each pass asks at its one moment, again and again: the power that was taken last is kept.
+  // A pass asks many times for the same moment, so the last power is cached.
   mutable Seconds asked_ = kNever;
   mutable double factor_ = 1;
 };

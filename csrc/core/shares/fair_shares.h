@@ -33,8 +33,8 @@ class FairShares {
   };
   using Path = std::array<Node*, kLevels>;  // group, user, leaf; valid until the leaf is removed
   using Weights = std::map<std::string, double>;  // by name; an absent name has 1
-  // Clocks of the nodes below one: the lowest of the active ones, and the highest of all. They are
-  // taken when they are first needed of those that are compared at one moment: mostly few, of many.
+  // Clocks of the nodes below a node: the lowest of the active ones, and the highest of all. They
+  // are computed when one moment's comparisons first need them: mostly for few of many nodes.
   struct Clocks {
     std::optional<Faded> lowest, highest;
   };
@@ -53,7 +53,7 @@ class FairShares {
   void weigh(const Path& path, double weight);  // of the leaf
   // It begins, or ceases, to wait or run.
   void enter(const Path& path);
-  void enter(const Path& path, ClocksBelow& below);  // where several enter at once
+  void enter(const Path& path, ClocksBelow& below);  // if several enter at once
   void leave(const Path& path);
   // Its clocks go `times` as fast while it runs.
   void begin_turn(const Path& path, int times = 1);
@@ -65,8 +65,8 @@ class FairShares {
   Faded attained(const Path& path, Seconds at) const {
     return path.back()->attained.at(at, fading_);
   }
-  // How far an active leaf is beyond the lowest clock of its siblings, in seconds of its own: at
-  // the level of the tree where that is most.
+  // How far an active leaf is beyond the lowest clock of its siblings, in seconds of its own, at
+  // the level of the tree where this is most.
   Seconds ahead(const Path& path, ClocksBelow& below, Seconds at) const;
 
   std::string is_valid() const;  // empty, or the first broken invariant in words

@@ -12,7 +12,7 @@ constexpr double kGrowth = 1.02;
 // The part of the time that probes may cost.
 constexpr double kCost = 0.01;
 constexpr double kMostBackoff = 16;
-// The weighted speedup that is assumed where nothing was measured.
+// The weighted speedup that is assumed if none was measured.
 constexpr double kUnseen = 0.5;
 constexpr double kIsFull = 0.9;
 // A speed-up in company above this factor means that the workload has changed.

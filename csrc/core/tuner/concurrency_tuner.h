@@ -1,9 +1,9 @@
 // Whether several lanes that run at once get more done than one.
 //
-// Whether they do is a property of the hardware and of what runs there, so it is measured. While a
-// session runs alone it tells how long an iteration takes it alone. While several run at once, each
-// iteration counts as that time of work; work done in a second of time is the *weighted speedup*,
-// which is 1 if they have the device one after the other.
+// This depends on the hardware and on the workload, so it is measured. A session that runs alone
+// reports how long its iteration takes alone. While several run at once, each iteration counts as
+// that time of work. Work done in a second is the *weighted speedup*, which is 1 if sessions use
+// the device one after the other.
 //
 // A probe begins with one lane, until the pace of each session alone is known, and then tries 2, 4,
 // 8 lanes at once for as long as the weighted speedup grows. The best number is kept and watched:

@@ -1,15 +1,15 @@
 // Expected waits: when waiting sessions begin, if no other session comes (rehearsal.h).
 //
-// A wait is absent if a turn with an unknown end comes first. If several lanes run, sessions may
-// follow in the other lanes meanwhile; but soon after that turn should end it is unknown which
-// session follows it. A wait is also absent during a probe, since the number of lanes after it is
-// unknown, and if it is above a day, as after a loop of a billion declared iterations.
+// A wait is absent if a turn with an unknown end comes first. If several lanes run, waits for the
+// other lanes are still known; but soon after that turn should end, it is unknown which session
+// follows it. A wait is also absent during a probe, since the number of lanes after it is unknown,
+// and if it is above a day, as after a loop of a billion declared iterations.
 //
 // A wait is an upper bound if a cell that has not declared its iterations may end before: then
 // others begin sooner.
 //
-// A forecast is replaced once its cost is small against the time since the last one, so a reader
-// may get an older one.
+// A forecast is replaced only when its cost is small against the time since the last one, so a
+// reader may get an older forecast.
 #pragma once
 
 #include <optional>

@@ -120,7 +120,8 @@ Seconds Rehearsal::ends(const Session& session) const {
 }
 
 // A cell that has declared iterations ends with the last of them; any other may end at the next
-// boundary of its turn, and at once if that is not known. True: so it might in an earlier turn.
+// boundary of its turn, and at once if that boundary is not known. Returns true if it might already
+// have ended in an earlier turn.
 bool Rehearsal::may_end(const Session& session) {
   if (session.remaining_iterations.value_or(0) > 0) return false;
   const auto one = session.pace.iteration();

@@ -3,9 +3,9 @@
 //
 // A session that runs computes at its pace, gives its turn back at the first boundary after it was
 // asked to yield, and requests the next one at once; it ends with the iterations that it has
-// declared, if it has. So everything that decides over turns decides over the forecast: the policy,
-// quanta, what is owed to others, priorities, lanes. No other session is assumed to come, and none
-// that waits for memory.
+// declared, if it has. So everything that affects turns affects the forecast: the policy, quanta,
+// shares that are owed to others, priorities, lanes. The rehearsal assumes that no other session
+// comes, and none that waits for memory.
 //
 // A turn has no known end if its session has no known pace, or if its iteration lasts longer than
 // usual.

@@ -44,7 +44,7 @@ class CoLane {
     kSpill,    // what is alive has to leave the lane: then say `spilled`, and claim again
   };
 
-  // What `progress` knows of iterations outlives this lane.
+  // `progress` keeps its knowledge of iterations beyond this lane.
   explicit CoLane(Progress& progress) : progress_(progress) {}
 
   // Takes one end of a lane of `lane_bytes` bytes. Returns an empty string, or the sentence that
@@ -75,7 +75,7 @@ class CoLane {
   // Lets another process have the end between turns. Does nothing while something is still claimed.
   void pass_on();
   void spilled();
-  // It could not spill, or a signal has ended its wait: no more claim of this iteration waits.
+  // It could not spill, or a signal has ended its wait: no further claim of this iteration waits.
   void go_on_privately(Answer after);
 
   // A wait of a thread, from before it gives the lane's lock back until it has it again.

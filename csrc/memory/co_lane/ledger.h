@@ -58,10 +58,10 @@ class Ledger {
   bool is_whole() const;
   // The page is inconsistent. Both processes see it.
   void spoil();
-  // The same by a process that has no end: one of the two may never give back what it has, so none
-  // is to wait for it.
+  // As above, by a process that has no end: one of the two may never give its chunks back, so no
+  // process should wait for them.
   static void spoil(int descriptor);
-  // The same question by a process that has no end. A file that cannot be mapped is no ledger.
+  // As above, for a process that has no end. A file that cannot be mapped is no ledger.
   static bool is_whole(int descriptor);
 
   enum class Wait { kMayGoOn, kLate, kSignal };
@@ -72,7 +72,7 @@ class Ledger {
   // Ends the iteration of the other end if its process has ended without doing so; returns whether
   // it has.
   bool reap() { return reap(other()); }
-  // The same for either end, by a process that has none.
+  // As above for either end, by a process that has none.
   static bool reap(int descriptor, int end);
   // Ends the holding of an end by this descriptor.
   static void let_go(int descriptor, int end);

@@ -33,7 +33,7 @@ class LowPlaces {
   // A block did not fit in the lane. Places cost room before their blocks begin, so if any were
   // kept, a lane of this size has none from the next iteration on.
   void did_not_fit() { is_tight_ = has_any(); }
-  // Those that no block has taken are free again.
+  // Frees the places that no block has taken.
   void give_back(BlockAllocator& blocks);
 
   // A block has begun.

@@ -26,7 +26,7 @@ class BlockAllocator {
   bool is_usable() const { return borders_ != nullptr; }
   Page pages() const { return pages_; }
 
-  // Those of the pages that are unavailable become available.
+  // Makes those of these pages available that are not.
   void add(Page first, Page count);
   // The pages become unavailable; returns false, and changes nothing, unless all of them are free.
   bool take(Page first, Page count);

@@ -8,8 +8,8 @@ namespace gpushare {
 
 class InstallOnce {
  public:
-  // `install` returns an empty string, or the sentence that says why it is impossible; so does
-  // this. The next call tries failed ones again.
+  // `install` and this function return an empty string, or the sentence that says why it is
+  // impossible. After a failure the next call tries again.
   template <class Install>
   [[nodiscard]] std::string operator()(const Install& install) {
     const std::lock_guard guard(mutex_);

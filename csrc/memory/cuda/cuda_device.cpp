@@ -5,8 +5,8 @@
 namespace gpushare {
 namespace {
 
-// A call that gives something back is tried again if it fails, since no caller could do anything
-// else about it.
+// A call that gives something back is tried again if it fails, since no caller could handle the
+// failure.
 template <class F>
 void insist(F call) {
   if (call() != kCudaSuccess) call();
@@ -155,8 +155,8 @@ CudaResult CudaDevice::synchronize() const {
   return current.result() == kCudaSuccess ? driver_.cuCtxSynchronize() : current.result();
 }
 
-// The driver may return from a copy inside the GPU before it is done, and does it in parallel to
-// the work of streams that do not wait for others.
+// The driver may return from a copy inside the GPU before the copy is done, and runs it in parallel
+// to streams that do not synchronize with others.
 CudaResult CudaDevice::copy(CudaAddress to, CudaAddress from, size_t bytes) const {
   const Current current(*this);
   CudaResult result = current.result();

@@ -7,7 +7,7 @@
 namespace gpushare {
 
 // One GPU, as this process uses it: memory, addresses that show it, and copies. A function that
-// returns a result leaves nothing behind where it fails. Thread-safe once it is open.
+// returns a result leaves nothing behind if it fails. Thread-safe once it is open.
 class CudaDevice {
  public:
   // The granularity of memory and of addresses alike, and the size of PyTorch's smallest segments.

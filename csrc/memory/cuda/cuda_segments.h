@@ -29,11 +29,11 @@ class CudaSegments {
   bool free(void* address);
 
   // Segments that are in go out to a file in `directory`. Returns an empty string, or the sentence
-  // that says why it is impossible: then nothing is out, as far as the GPU still has the room.
+  // that says why it is impossible: then all segments are in again, as far as the GPU still has
+  // room.
   [[nodiscard]] std::string page_out(const std::string& directory);
   // All segments come back; paging out that is under way is cancelled. Returns an empty string, or
-  // the sentence that says why some stayed out: then nothing of them is lost, and it may be tried
-  // again.
+  // the sentence that says why some stayed out: these lose nothing, and the call may be repeated.
   [[nodiscard]] std::string page_in();
   // Ends paging out soon, with everything back in; does nothing where no paging out is under way.
   void cancel() { cancelled_ = true; }

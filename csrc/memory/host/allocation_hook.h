@@ -9,13 +9,13 @@
 namespace gpushare {
 
 // PyTorch allocates and frees the storages of CPU tensors in libc10.so alone, by posix_memalign and
-// free. The hook stands in those imports for good: a block that it counted may be freed at any
+// free. The hook stays in those imports for good, since a block that it counted may be freed at any
 // time. It says where a block goes, to the lane or to libc, and counts both. Returns an empty
 // string, or the sentence that says why it is impossible. Idempotent.
 [[nodiscard]] std::string install_allocation_hook();
 
-// What the hook has counted, without the untouched part of large blocks. The second function
-// looks at them now and then, and so belongs to boundaries.
+// The bytes that the hook has counted, without the untouched part of large blocks. The second
+// function now and then measures these blocks, so call it at boundaries only.
 Usage touched_usage();
 Usage take_touched_peak();
 
@@ -28,7 +28,7 @@ Lane& lane();
 // Pages the counted blocks out and in; the hook tells it of each that is freed.
 Pager& pager();
 
-// Gives memory back to the system that libc keeps of freed blocks, which may be hundreds of
+// Gives the memory of freed blocks that libc keeps back to the system: it may be hundreds of
 // megabytes.
 void return_free_memory();
 

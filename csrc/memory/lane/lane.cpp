@@ -233,9 +233,8 @@ Page Lane::find(size_t block_bytes) {
   return blocks_->allocate(static_cast<Page>(whole_pages(block_bytes)));
 }
 
-// The same in a lane that another process fills from the other end. If the block would need more
-// than this process may have, it is not made before the wait has ended: others may free and fork
-// meanwhile.
+// As above, in a lane that another process fills from the other end. If the block needs more than
+// this process may have, it is made only after the wait: other threads may free and fork meanwhile.
 Page Lane::find_beside_another(const Predictor::Birth& birth) {
   while (is_inside()) {
     const Page first = find_low(birth);
@@ -274,8 +273,8 @@ bool Lane::wait(CoLane::Answer answer, Page top) {
   return answer == CoLane::Answer::kSpill ? spill() : co_lane_->sleep(top, since);
 }
 
-// Living blocks leave the lane in the middle of an iteration, since otherwise the other process
-// cannot go on. It keeps its addresses, and stays out of the lane until it ends.
+// Moves living blocks out of the lane in the middle of an iteration, since otherwise the other
+// process cannot go on. Such a block keeps its addresses, and stays out of the lane until it ends.
 bool Lane::spill() {
   const std::lock_guard boundary(boundary_);
   const std::vector<Run> blocks = blocks_of_iteration();
@@ -309,7 +308,7 @@ void Lane::happened() {
   curve_.add(bytes(blocks_->used()), [&] { return time(); });
 }
 
-// Seconds; while it waits for another process, they stand still.
+// Seconds of a clock that stands still while this process waits for the other one.
 double Lane::time() const {
   const std::chrono::duration<double> now = CoLane::Clock::now().time_since_epoch();
   return now.count() - (co_lane_ ? co_lane_->usage().wait_seconds : 0);
@@ -327,8 +326,8 @@ void Lane::end_block(Page first) {
 
 // --- segments
 
-// The pages that are free again may be part of another segment before PyTorch's allocator ends this
-// one. The first page is always kept, since that allocator knows segments by their addresses alone.
+// The freed pages may become part of another segment before PyTorch's allocator ends this one. The
+// first page is always kept, since that allocator knows segments by their addresses alone.
 void Lane::trim(std::span<const Extent> extents) {
   const std::lock_guard boundary(boundary_);
   const Guard guard(lock_);

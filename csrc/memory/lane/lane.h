@@ -80,8 +80,9 @@ class Lane {
   }
   // The same with the memory that the lane has.
   [[nodiscard]] std::string attach(size_t bytes) { return attach(std::span<const int>(), bytes); }
-  // The same from one end, while another process fills the lane from the other end: what this one
-  // has of it follows what is alive, and an allocation may wait until the other one needs less.
+  // The same from one end, while another process fills the lane from the other end. The part that
+  // this process has follows its living blocks, and an allocation may wait until the other process
+  // needs less.
   [[nodiscard]] std::string attach(int descriptor, size_t bytes, const LaneEnd& end) {
     return attach(std::span(&descriptor, 1), bytes, &end);
   }
@@ -101,13 +102,13 @@ class Lane {
   // Empties the lane, after leaving it if need be; returns the bytes that were promoted. Raises
   // PromotionFailed where memory is short; then some survivors are still in the lane.
   size_t promote();
-  // The turn has ended: where another process has the other end of the lane, the next one may take
+  // The turn has ended: if another process has the other end of the lane, the next process may take
   // this end, until `enter`. The lane must be empty.
   void pass_on();
 
   // Frees each page that has none of the `living` bytes, in the segments of the lane that were not
-  // trimmed before. They are in the order of their addresses. PyTorch's allocator must have no
-  // more use for these segments than to end them.
+  // trimmed before. `living` is sorted by address. PyTorch's allocator must not use these segments
+  // any more, except to end them.
   void trim(std::span<const Extent> living);
   // The largest segment that would fit now.
   size_t room() const;

@@ -37,10 +37,10 @@ std::vector<Stretch> outside(std::span<const Stretch> stretches, std::span<const
 std::vector<Stretch> difference(std::span<const Stretch> stretches,
                                 std::span<const Stretch> others);
 
-// The place of a lane of this number of pages in the window, in which survivors hold some runs:
-// each page of the lane is at the page of the same number, and the pages whose position is taken
-// are behind the lane's end, as far as the window reaches. So survivors take addresses from the
-// lane, but no memory.
+// The place of a lane of this number of pages in the window, in which survivors hold some runs.
+// Each page of the lane is at the page of the same number. The pages whose position is taken are
+// behind the lane's end, as far as the window reaches. So survivors take addresses from the lane,
+// but no memory.
 std::vector<Stretch> layout(Page lane_pages, Page window_pages, std::span<const Run> held);
 
 // The same from one end, 0 or 1, of a lane that two processes use at once: from the second end its

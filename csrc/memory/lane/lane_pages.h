@@ -40,10 +40,10 @@ class LanePages {
   // Pages of the window, copied to private memory elsewhere; null where there is not enough
   // memory.
   virtual void* copy(Run run) = 0;
-  // The same in a file of this directory that has no name, so that the system can have the memory.
-  // Null where that is impossible, as without a directory.
+  // As above, but the copy is in a file without a name in this directory, so that the system can
+  // reclaim the memory. Null if that is impossible, as without a directory.
   virtual void* copy_to_file(Run, const std::string&) { return nullptr; }
-  // The copy replaces its original: on the host at once for all threads, and on a GPU while
+  // The copy replaces its original: on the host atomically for all threads, and on a GPU while
   // nothing uses it. False: it is impossible, and nothing has changed.
   virtual bool place(void* copy, Run run) = 0;
   virtual void discard(void* copy, Page count) = 0;

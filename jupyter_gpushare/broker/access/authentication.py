@@ -17,8 +17,8 @@ from .jupyterhub import Hub
 from .tickets import Tickets
 
 MOST_FAILED = 20  # wrong tokens, or tokens still being checked, of a process in a window
-QUESTIONS_AT_ONCE = 40  # to the hub, about wrong tokens of one Unix user
-QUESTIONS_A_SECOND = 10.0  # beyond these
+QUESTIONS_AT_ONCE = 40  # burst of questions to the hub about wrong tokens of one Unix user
+QUESTIONS_A_SECOND = 10.0  # the rate after that burst
 MOST_WAITING = 400  # tokens of a Unix user that wait for a question to the hub
 WINDOW_SECONDS = 60.0
 MOST_PROCESSES = 1000
@@ -30,12 +30,12 @@ class _Attempts(NamedTuple):
 
 
 class FailedAttempts:
-    """Counts the wrong tokens of each process in the last window, but not one that is shown again
-    while the hub's word about it is fresh. Times are seconds.
+    """Counts the wrong tokens of each process in the last window. A refused token counts once while
+    the hub's answer about it is cached. Times are seconds.
 
-    A token cannot be found by trying, but each attempt costs the hub work. Processes that cannot be
-    seen, such as those of other containers, are only limited in their rate: one limit for all of
-    them together would let one process lock the others out.
+    A token cannot be found by trying, but each attempt costs the hub work. Invisible processes,
+    such as those of other containers, have only a rate limit: a common count would let one of them
+    lock the others out.
     """
 
     def __init__(self) -> None:
@@ -65,8 +65,8 @@ class FailedAttempts:
 
 
 class HubRate:
-    """Limits the rate at which the hub is asked about tokens of one Unix user, regardless of the
-    number of processes that show them. Right tokens cost nothing. Times are monotonic seconds."""
+    """Limits the rate of questions to the hub about the tokens of one Unix user, however many
+    processes show these tokens. Right tokens cost nothing. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self.waiting = 0
@@ -84,8 +84,8 @@ class HubRate:
         self._saved += 1.0
 
     async def wait(self) -> None:
-        """Wait for a random time, so that no token waits for all that came before it. Raises
-        LimitExceeded."""
+        """Wait until the rate allows a question. The waiting time is random, so that a token need
+        not wait for all earlier ones. Raises LimitExceeded."""
         if self.waiting >= MOST_WAITING:
             raise LimitExceeded(
                 f"{MOST_WAITING} tokens of this Unix user wait for JupyterHub's word: try again"
@@ -105,14 +105,14 @@ class Authentication:
         self._hub = Hub(settings)
         self._tickets = tickets
         self._failed = FailedAttempts()
-        self._rates: defaultdict[int, HubRate] = defaultdict(HubRate)  # by Unix user
+        self._rates: defaultdict[int, HubRate] = defaultdict(HubRate)  # by uid
 
     async def identify(self, peer: Peer, hello: Hello, now: float) -> Identity:
         """Return the user of a connection. Raises NotPermitted, LimitExceeded, or BrokerUnavailable
         while the hub does not answer."""
         if (
             not hello.token
-        ):  # a one-time token: it costs nothing to check, and is too long to be found by trying
+        ):  # a one-time token: its check is free, and it is too long to be found by trying
             peer.issuer = giver = self._tickets.use(hello.ticket, now)
             return Identity(giver.user, giver.groups, giver.is_owner)
         if self._hub.knows(hello.token):

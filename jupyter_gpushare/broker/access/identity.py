@@ -9,7 +9,7 @@ import pwd
 from functools import lru_cache
 from typing import NamedTuple
 
-FRESH_SECONDS = 60.0  # for which the groups of a user are cached
+FRESH_SECONDS = 60.0  # the groups of a user are cached for this time
 
 
 class Identity(NamedTuple):
@@ -22,7 +22,7 @@ class Identity(NamedTuple):
     may_issue_tokens: bool = False
 
 
-ANONYMOUS = Identity("")  # until the client has shown a token
+ANONYMOUS = Identity("")  # stands for a client that has not shown a token yet
 
 
 def of_process(uid: int, now: float) -> Identity:

@@ -20,12 +20,12 @@ from .identity import Identity
 
 ADMINISTRATOR = "custom:gpushare:admin"  # scope
 OF_AN_ADMIN = {ADMINISTRATOR, "admin:users"}  # scopes: one of them makes an administrator
-OF_A_SERVER = "access:servers!server="  # the token of a server has a scope that begins so
+OF_A_SERVER = "access:servers!server="  # the token of a server has a scope with this beginning
 OWN_SERVICE = "gpushare"
 ANSWER_SECONDS = 5.0
-PAUSES_SECONDS = (0.1, 0.3, 1.0)  # between attempts, before a new client is told to retry
-REFUSED_SECONDS = 10.0  # for which a refusal is cached
-AWAY_SECONDS = 5.0  # for which an old answer stays valid while the hub does not answer
+PAUSES_SECONDS = (0.1, 0.3, 1.0)  # between attempts; after them a new client is told to retry
+REFUSED_SECONDS = 10.0  # a refusal is cached for this time
+AWAY_SECONDS = 5.0  # an old answer is valid for this time while the hub is away
 MOST_KNOWN = 10_000
 MOST_REFUSED = 1_000
 THREADS = 4
@@ -70,8 +70,8 @@ class Hub:
         return _digest(token) in self._known
 
     def check_refused(self, token: str) -> None:
-        """Raise NotPermitted where the hub has refused this token a moment ago, as it still does:
-        that costs the hub nothing."""
+        """Raise NotPermitted, without a question to the hub, if it has refused this token a moment
+        ago."""
         known = self._refused.get(_digest(token))
         if known is not None and time.monotonic() < known.until:
             _unless_refused(known.verdict)
@@ -113,8 +113,8 @@ class Hub:
         raise BrokerUnavailable(AWAY)
 
     async def _look_up(self, token: str, digest: bytes) -> Verdict:
-        """Ask the hub. Raises OSError where it does not answer, or answers what no hub does.
-        Questions about new tokens do not delay those about known ones."""
+        """Ask the hub. Raises OSError if there is no answer, or one that no hub gives. Questions
+        about new tokens do not delay questions about known ones."""
         threads = self._threads if digest in self._known else self._threads_for_new
         answer = await asyncio.get_running_loop().run_in_executor(
             threads, web.ask, "GET", self._url, token, ANSWER_SECONDS
@@ -126,7 +126,7 @@ class Hub:
         return f"{self._settings.hub_api_url}/user"
 
     def read(self, answer: web.Response) -> Verdict:
-        """Read the hub's answer about a token. Raises OSError where no hub answers this."""
+        """Read the hub's answer about a token. Raises OSError for an answer that no hub gives."""
         if answer.status in (401, 403):
             return REFUSED
         if answer.status != 200:
@@ -137,8 +137,8 @@ class Hub:
             raise OSError(f"{self._url} answers what no JupyterHub does") from None
 
     def _verdict(self, model: _Model) -> Verdict:
-        """Services are not users, and have names of their own. Only the scopes of a token decide
-        what it may do, whatever else its user may do."""
+        """Read the user from the hub's answer. Services get names that no user can have. The rights
+        of a token come from its scopes alone, even if its user has more."""
         is_service = model.kind == "service"
         is_own = is_service and model.name == OWN_SERVICE
         is_owner = is_own or not OF_AN_ADMIN.isdisjoint(model.scopes)

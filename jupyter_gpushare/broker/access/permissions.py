@@ -45,7 +45,8 @@ MAY: dict[Permission, tuple[Role, ...]] = {
 
 
 class Resource(NamedTuple):
-    """A notebook, by its owner and group, or a group; both are empty where all are concerned."""
+    """A notebook, by its owner and group, or a group. Both are empty for a permission about all of
+    them."""
 
     owner: str = ""
     group: str = ""
@@ -70,7 +71,8 @@ class Person(NamedTuple):
         return any(role in MAY[permission] for role in self.roles(what))
 
     def check(self, permission: Permission, what: Resource = EVERYTHING) -> None:
-        """Raise NotPermitted, which names the roles that have it, where this person has not."""
+        """Raise NotPermitted if this person does not have the permission. The error names the roles
+        that have it."""
         if not self.may(permission, what):
             raise NotPermitted(f"only {_either(MAY[permission])} may {permission.value}")
 

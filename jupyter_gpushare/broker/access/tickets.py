@@ -25,7 +25,7 @@ class Tickets:
 
     def __init__(self) -> None:
         self._valid: dict[str, _Ticket] = {}
-        self._of: Counter[str] = Counter()  # by user: to count them for each new one would be slow
+        self._of: Counter[str] = Counter()  # by user: counting them at each new one is slow
 
     def add(self, digest: str, giver: Peer, now: float) -> None:
         """Add the digest of a token. Raises NotPermitted, InvalidValue or LimitExceeded."""
@@ -45,8 +45,8 @@ class Tickets:
         self._of[giver.user] += 1
 
     def use(self, ticket: str, now: float) -> Peer:
-        """Use a one-time token up. Returns the connection of the server that issued it, for whose
-        user it stands. Raises NotPermitted."""
+        """Use a one-time token up. Returns the connection of the server that issued it; the token
+        stands for the user of that server. Raises NotPermitted."""
         self._forget_old(now)
         found = self._take(hashlib.sha256(ticket.encode()).hexdigest())
         if found is None:

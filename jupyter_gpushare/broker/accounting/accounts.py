@@ -1,9 +1,9 @@
 """The use of the devices by each user, group and notebook: counted here, kept by the ledger.
 
-A session that comes back reports its usage (`past`). It is credited with the part that is not yet
-counted here, up to the most that it can have used since then. So a session that had the turn when
-a broker crashed loses nothing, and nothing is counted twice, whatever it reports. A thread of its
-own writes and reads in batches: a slow disk delays no turn.
+A session that comes back reports its usage (`past`). It is credited with the part that is not
+counted yet, at most the time since the last count. So a session that had the turn when a broker
+crashed loses nothing, and no report makes anything count twice. A separate thread writes and reads
+in batches, so a slow disk delays no turn.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ RETURN_SECONDS = 1800.0  # a session that was away for longer is counted from ze
 GAP_SECONDS = 10.0  # between two counts; over a longer time the memory is unknown
 FORGET_SECONDS = 300.0
 MOST_OF_A_USER = 1000  # sessions that were lost and may come back
-MOST_LOST = 20_000  # of all users, before those of users with too many are forgotten
+MOST_LOST = 20_000  # of all users; above it, each user keeps MOST_OF_A_USER at most
 DAY_SECONDS = 86400
-MAX_NAMES = 200  # of a user's notebooks in an hour; all others are counted as one
+MAX_NAMES = 200  # notebooks of a user in an hour; all further ones count as one
 OTHERS = "(others)"
 
 log = logging.getLogger("jupyter_gpushare.broker")
 
 
 class Seen(NamedTuple):
-    """A session as the scheduler has it: totals in seconds, and the memory that it takes now.
+    """The scheduler's figures for a session: totals in seconds, and the memory that it takes now.
 
     `lane_bytes` is the size of the lane that it has turns in.
     """
@@ -70,14 +70,15 @@ class AccountBook:
         clock: Callable[[], float] = time.time,
         now: float | None = None,
     ) -> None:
-        """The accounts end with the broker if there is no ledger, for the reason in `lack`.
+        """Without a ledger the accounts are lost when the broker ends; `lack` says why there is
+        none.
 
         Raises sqlite3.Error where the ledger cannot be read.
         """
         self._retention_days = Accounting().retention_days
         self._zone = Zone()
         self._lack = lack
-        self._failure = ""  # of the last batch that was written
+        self._failure = ""  # why the last batch could not be written, or empty
         self._ledger = ledger or UsageDatabase(None)
         self._clock = clock
         self._offset = clock() - (time.monotonic() if now is None else now)
@@ -92,7 +93,7 @@ class AccountBook:
         self._next_write = self._next_forget = 0.0
         self._most = MOST_LOST
         self._hour = 0
-        self._names: defaultdict[str, set[str]] = defaultdict(set)  # by user, in this hour
+        self._names: defaultdict[str, set[str]] = defaultdict(set)  # by user, this hour
         self._thread = ThreadPoolExecutor(1, "gpushare-accounts")
         self._begin_day(clock())
         self._read_day()
@@ -144,9 +145,9 @@ class AccountBook:
             self._forget(now)
 
     def past(self, now: float, session: str, user: str, said: Past, had_a_turn: bool) -> Past:
-        """Return the totals that a session is credited with: those counted, and of those that it
-        `said` at most the time that has passed since; device seconds only where it `had_a_turn`
-        meanwhile. A session that is not known here has used nothing yet."""
+        """Return the totals that a session is credited with: the counted totals, plus what it
+        `said` beyond them, at most the time since the last count. It gets more device seconds only
+        if it `had_a_turn` meanwhile. An unknown session has used nothing yet."""
         before = self._counted.get(session)
         if before is None or before.user != user:
             return Past(0.0, 0.0)
@@ -160,7 +161,8 @@ class AccountBook:
         return self._users.get(user, 0.0)
 
     def used_today_by_group(self, group: str) -> float:
-        """Return the same for all users that were in the group at the time."""
+        """Return the device seconds since midnight of all users that were in the group at the
+        time."""
         return self._groups.get(group, 0.0)
 
     def _count(self, now: float, session: str, seen: Seen) -> None:
@@ -168,7 +170,7 @@ class AccountBook:
         self._counted[session] = Counted(seen.user, seen.device_seconds, seen.waited_seconds, now)
         self._changed.add(session)
         if before is None or before.user != seen.user:
-            before = self._counted[session]  # what it used before was not seen here
+            before = self._counted[session]  # its earlier use was not seen here
         use = _difference(now, before, seen, self._turns.pop(session, 0))
         if any(use):
             key = Key(self._hour, seen.user, seen.group, self._name(seen), seen.device)
@@ -201,7 +203,7 @@ class AccountBook:
         self._groups: defaultdict[str, float] = defaultdict(float)
 
     def _read_day(self) -> None:
-        """Read what this broker or others have counted today before. Waits for the disk."""
+        """Read the counts of today, by this broker and by earlier ones. Waits for the disk."""
         self.write()
         for user, group, seconds in self._thread.submit(
             self._ledger.used_since, self._day
@@ -255,7 +257,8 @@ class AccountBook:
         self._failure = failure
 
     def _forget(self, now: float) -> None:
-        """Forget sessions that were seen too long ago, or before too many others of their user."""
+        """Forget sessions that were last seen too long ago, and the oldest of users with too
+        many."""
         self._next_forget = now + FORGET_SECONDS
         oldest, of = now - RETURN_SECONDS, Counter[str]()
         newest = sorted(self._counted.items(), key=lambda one: one[1].seen, reverse=True)

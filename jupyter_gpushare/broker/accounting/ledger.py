@@ -58,7 +58,7 @@ class Key(NamedTuple):
 
 
 class DeviceUse(NamedTuple):
-    """Use of a device: seconds, bytes times the seconds for which they were taken, and turns."""
+    """Use of a device: seconds, bytes times the seconds that they were in use, and turns."""
 
     device_seconds: float = 0.0
     waited_seconds: float = 0.0
@@ -77,7 +77,7 @@ class DeviceUse(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """The totals of a session that are counted, in seconds, and the time at which they were."""
+    """The counted totals of a session, in seconds, and the time of the count."""
 
     user: str
     device_seconds: float
@@ -130,8 +130,8 @@ class UsageDatabase:
         ).fetchall()
 
     def rows(self, by: str, start: float, end: float, scope: Scope) -> list[AccountRow]:
-        """Return the sums of hours that begin from `start` until before `end`, within `scope`: the
-        largest use of the device first, or by time."""
+        """Return the sums over the hours that begin in [`start`, `end`), within `scope`. Rows are
+        sorted by time, or by use of the device, the largest first."""
         groups = sorted(scope.groups)
         order = "1" if by in ("day", "hour") else "2 DESC, 1"
         query = (

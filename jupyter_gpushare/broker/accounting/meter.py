@@ -22,15 +22,15 @@ class Meter:
         """Count what all sessions of these devices have used until now, or one session."""
         for device in devices:
             seen = self._seen(device, now, only) if self._host.sessions(device) else {}
-            self._accounts.follow(now, seen)  # if empty too: it writes what closed sessions used
+            self._accounts.follow(now, seen)  # even if empty: it writes the use of closed ones
 
     def past(self, record: SessionRecord, said: Open, now: float, had_turn: bool) -> Past:
-        """Return the totals that a session is credited with: see `Accounts.past`."""
+        """Return the totals that a session is credited with: see `AccountBook.past`."""
         past = Past(said.device_seconds, said.waited_seconds)
         return self._accounts.past(now, record.id, record.user, past, had_turn)
 
     def closed(self, record: SessionRecord) -> None:
-        """The session has closed by itself, and does not come back."""
+        """Note that the session has closed by itself, and does not come back."""
         for device in record.devices:
             self._accounts.closed(account(record, device))
 

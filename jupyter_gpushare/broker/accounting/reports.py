@@ -1,4 +1,4 @@
-"""Reports of what was used. They are sent when the database has been read."""
+"""Reports of the use of devices. They are sent when the database has been read."""
 
 from __future__ import annotations
 
@@ -49,6 +49,6 @@ class Reports:
         return messages.Accounts(rows.result(), self._accounts.trouble)
 
     def forget(self, peer: Peer) -> None:
-        """The connection has ended. Its report is not made; one that is being read counts to the
-        limit of its user until that is done."""
+        """Cancel the report of a connection that has ended. A report that is being read cannot be
+        cancelled, and counts towards the limit of its user until it is done."""
         self._asked = [one for one in self._asked if one[0] is not peer or not one[1].cancel()]

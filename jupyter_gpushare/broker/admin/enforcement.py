@@ -39,8 +39,8 @@ class Enforcement:
         self._due = now
 
     def follow(self, now: float) -> None:
-        """Throttle the sessions that the rules throttle now, and set the weights of the others,
-        where that has changed."""
+        """Apply changes in which sessions the rules throttle, and in the weights of groups and
+        users."""
         self._due = now + RULES_SECONDS
         classes = self._state.rules.classes
         in_force = self._directives or any(self.plans) or classes.all
@@ -61,7 +61,8 @@ class Enforcement:
             self._give(device, directives, now)
 
     def forget(self, record: SessionRecord) -> None:
-        """The session opens again, and the scheduler does not know that it was throttled before."""
+        """Forget that the session was throttled: the scheduler has forgotten it too, since it opens
+        again."""
         for device in record.devices:
             if (given := self._directives.get(device)) is not None:
                 others = {one: why for one, why in given.throttled.items() if one != record.id}
@@ -80,7 +81,8 @@ class Enforcement:
     # --- the broker before -------------------------------------------------------------------
 
     def resume(self) -> None:
-        """Set what was set for devices under the broker before, while no session is open."""
+        """Restore the policies, lanes and classes that devices had under the previous broker. No
+        session is open yet."""
         changes, classes, groups = (
             self._state.changes,
             self._state.rules.classes,
@@ -135,7 +137,7 @@ class Enforcement:
         if due.sentence and known is not None:
             known.peer.send(Notice(due.sentence))
         if record is None:
-            return  # the Jupyter server does what is left to do to a session that rests
+            return  # the session rests: all later steps are the Jupyter server's
         if due.step.name == "page_out":
             with contextlib.suppress(ValueError):  # it is paged out already, or cannot be
                 self._state.grants.enact(self._state.host.evict(now, due.session))

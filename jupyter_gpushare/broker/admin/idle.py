@@ -17,8 +17,9 @@ from .rulebook import Idle, Overdue, Rulebook
 
 
 class IdleStep(NamedTuple):
-    """One escalation step. The rule `key` has the seconds after which it is due; one without a key
-    is due at once, whatever the rules say. `sentence` tells the user of it, unless it is empty.
+    """One escalation step. The rule `key` has the seconds after which it is due; a step without a
+    key is always due at once. `sentence` tells the user of the step; if it is empty, the user is
+    not told.
 
     `is_severe` is True where only the Jupyter server, which owns the kernel, can take the step.
     """
@@ -74,8 +75,8 @@ class IdleProgress:
 
 
 class Escalation:
-    """Owns the progress of each session that is idle, or overdue. A session that ceases to be so
-    begins with the first step the next time. Times are monotonic seconds."""
+    """Owns the progress of each session that is idle, or overdue. A session that recovers starts
+    again with the first step. Times are monotonic seconds."""
 
     def __init__(self, steps: tuple[IdleStep, ...]) -> None:
         self._steps = steps

@@ -1,8 +1,7 @@
-"""Live changes by people. They hold at the next broker, too, however this one ends.
+"""Live changes by people. They stay in force at the next broker, however this one ends.
 
-A session tells the next broker itself with which values it was opened, and what it has changed of
-itself. Changes by others are in a file beside the socket, and so are the policies, the
-running lanes and the classes of devices.
+A session itself tells the next broker its opening values and its own changes. A file beside the
+socket holds the changes by others, and the policies, running lanes and classes of devices.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from .. import validation
 from ..sessions import SessionRecord
 from .reservations import Class
 
-KEPT_SECONDS = 6 * 3600.0  # for a session that is away
-MOST_AWAY = 100  # sessions of a user for which it is kept
+KEPT_SECONDS = 6 * 3600.0  # changes of an absent session are kept for this time
+MOST_AWAY = 100  # absent sessions of one user whose changes are kept
 
 log = logging.getLogger("jupyter_gpushare.broker")
 
@@ -57,8 +56,9 @@ SAID: Mapping[str, Callable[[Any], str]] = {
 
 
 class Content(msgspec.Struct, omit_defaults=True):
-    """All changes; sessions by id, and the rest by device. `policy` and `lanes` are those of the
-    settings: if these have changed since, they count instead of earlier live changes."""
+    """All changes; sessions by id, and the rest by device. `policy` and `lanes` are the values of
+    the settings when this was written. If the settings have changed since, they replace earlier
+    live changes."""
 
     policy: str
     lanes: int
@@ -99,14 +99,14 @@ class LiveChanges:
         path: Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Read the file at `path`; without one, nothing is written. No mistake in it raises."""
+        """Read the file at `path`. Without a path nothing is written. A damaged file is ignored."""
         self._path = path
         self._clock = clock
         usual = Content(settings.policy, settings.running_lanes)
         self._content = usual if path is None else _read(path, usual)
         self._has_failed = False
         self._away = dict.fromkeys(self._content.sessions, clock())  # Unix time, the oldest first
-        self._untold = {*self._content.sessions}  # sessions that the broker before has known
+        self._untold = {*self._content.sessions}  # sessions whose users were not told yet
 
     # --- devices -------------------------------------------------------------------------------
 
@@ -135,7 +135,8 @@ class LiveChanges:
     # --- sessions ------------------------------------------------------------------------------
 
     def note_session(self, record: SessionRecord, message: Change, is_own: bool) -> None:
-        """A change was made. The next broker hears from the session itself of an `is_own` one."""
+        """Keep a change for the next broker, unless the session made it itself (`is_own`): the
+        session tells its own changes."""
         asked = {name: value for name in LIVE if (value := getattr(message, name)) is not None}
         kept = self._of(record.id, record.user)
         if is_own and kept is None:
@@ -150,13 +151,14 @@ class LiveChanges:
         self.write()
 
     def applied(self, message: Open, user: str) -> Open:
-        """Return the message with what others have changed of its session, whatever it claims."""
+        """Return the message with the changes that others have made to its session in place of its
+        claims."""
         kept = self._of(message.id, user)
         return message if kept is None else replace(message, **kept.changed())
 
     def is_back(self, record: SessionRecord, said: Open) -> str:
-        """The session is open. Return a sentence for its user if the broker before knew it with
-        other values than it says itself; otherwise an empty one."""
+        """Note that the session is open. Return a sentence for its user if kept changes differ from
+        the values that the session reports; otherwise an empty one."""
         self._away.pop(record.id, None)
         kept = self._of(record.id, record.user)
         if record.id not in self._untold or kept is None:
@@ -168,7 +170,7 @@ class LiveChanges:
         return _holds([*parts, *([f"the policy {policy}"] if policy else [])])
 
     def is_away(self, session: str) -> None:
-        """The session has lost its connection, and may come back."""
+        """Note that the session has lost its connection, and may come back."""
         if (kept := self._content.sessions.get(session)) is None:
             return
         self._away[session] = now = self._clock()
@@ -178,13 +180,13 @@ class LiveChanges:
             self.has_left(one)
 
     def has_left(self, session: str) -> None:
-        """The session has closed, and does not come back."""
+        """Note that the session has closed, and does not come back."""
         self._away.pop(session, None)
         if self._content.sessions.pop(session, None) is not None:
             self.write()
 
     def _of(self, session: str, user: str) -> KeptChanges | None:
-        """Return what is kept of a session, unless it was another user's."""
+        """Return the kept changes of a session, unless it was another user's."""
         kept = self._content.sessions.get(session)
         return kept if kept is not None and kept.user == user else None
 
@@ -197,12 +199,12 @@ class LiveChanges:
         self.write()
 
     def report(self) -> None:
-        """Say what holds on."""
+        """Log the changes that stay in force."""
         if parts := self._content.in_words():
             log.info("%s", _holds(parts))
 
     def write(self) -> None:
-        """Write the file, also where it is gone."""
+        """Write the file, even if it has been removed."""
         try:
             if self._path is not None:
                 _replace(self._path, self._content)
@@ -228,7 +230,7 @@ def _holds(parts: list[str]) -> str:
 
 
 def _read(path: Path, usual: Content) -> Content:
-    """Return the content; `usual` where there is none, or it cannot be used."""
+    """Return the content of the file, or `usual` if there is no usable file."""
     try:
         if not os.path.lexists(path):
             return usual
@@ -248,8 +250,8 @@ def _read(path: Path, usual: Content) -> Content:
 
 
 def _replace(path: Path, content: Content) -> None:
-    """Replace the file at once, by one that only this user has. Nothing is written to a file that
-    is there already: it may be another one's, by a link."""
+    """Replace the file atomically by a new one that only this user can access. An existing file is
+    never written to: it may be a link to a file of another user."""
     if content.is_empty:
         path.unlink(missing_ok=True)
         return

@@ -1,7 +1,7 @@
 """Quotas of the rules: memory, notebooks, waiting notebooks, and device seconds of a day.
 
-A newcomer's demand above a quota is refused at once. A session that is here already, and comes to
-use more than a quota allows, is throttled from its next boundary on; the reason names the rule.
+A newcomer whose demand is above a quota is refused at once. An open session that comes to need more
+than its quota is throttled from its next boundary on; the reason names the rule.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ...wire.snapshot import WAITING
 from ..sessions import SessionRecord, Sessions
 from .rulebook import Limit, Rulebook
 
-Claim = tuple[Demand, int]  # what a session may have on each of its devices, and their number
-Why: TypeAlias = list[_core.Reason]  # together, in this order, they say why a session is throttled
+Claim = tuple[Demand, int]  # the demand allowed on each device of a session, and their number
+Why: TypeAlias = list[_core.Reason]  # the ordered parts of the reason why a session is throttled
 
 
 class Used(Protocol):
@@ -40,8 +40,8 @@ def persistent_bytes(claims: Iterable[Claim]) -> int:
 
 
 def lane_bytes(claims: Iterable[Claim]) -> int:
-    """Return the largest lane demand: sessions of one user, or of one group, that are on a device
-    use a lane in turn."""
+    """Return the largest lane demand, since the sessions of one user or group use a lane in
+    turn."""
     return max((demand.ephemeral_bytes for demand, _ in claims), default=0)
 
 
@@ -60,7 +60,7 @@ class QuotaCheck:
         self._wanting: dict[str, None] = {}
 
     def check_newcomer(self, rules: Rulebook, record: SessionRecord, demand: Demand) -> None:
-        """Raise OverQuota where one more session with this demand would be too much."""
+        """Raise OverQuota if one more session with this demand would exceed a quota."""
         if why := self.excess(rules, record, demand):
             raise refusal(why)
         for limit in rules.limits("sessions", record.user, record.group):
@@ -72,7 +72,8 @@ class QuotaCheck:
                 )
 
     def excess(self, rules: Rulebook, record: SessionRecord, demand: Demand) -> Why:
-        """Return why the demand is too much for its user or group; nothing if it is not."""
+        """Return why the demand exceeds a quota of its user or group; an empty list if it does
+        not."""
         claim = (demand, len(record.devices))
         for key, measure in MEASURES.items():
             for limit in rules.limits(key, record.user, record.group):
@@ -89,7 +90,7 @@ class QuotaCheck:
         return []
 
     def beside(self, record: SessionRecord, device: str) -> list[Claim]:
-        """Return what other sessions of the same user may have on that device."""
+        """Return the demands that the user's other sessions may have on that device."""
         return [
             (other.allowed, 1)
             for other in self._others(record)
@@ -118,7 +119,7 @@ class QuotaCheck:
     # --- parts ---------------------------------------------------------------------------------
 
     def _claims_beside(self, limit: Limit, record: SessionRecord) -> list[Claim]:
-        """Return what the other sessions of the user or group of the limit may have."""
+        """Return the demands of the other sessions that the limit counts."""
         return [
             (other.allowed, len(other.devices))
             for other in self._others(record)

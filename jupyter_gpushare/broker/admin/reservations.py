@@ -1,7 +1,7 @@
 """Times in which one group has a device, or a share of it: by the rulebook, or for a class.
 
-Times are Unix time. Only the classes that go on are stored: what is reserved follows from the rules
-and the time.
+Times are Unix time. Only the active classes are stored: reservations follow from the rules and the
+time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Class(NamedTuple):
 
 
 def shown(rules: Rulebook, unix: float) -> list[ReservationView]:
-    """Return the reservations that go on or begin within a day, by time."""
+    """Return the reservations that are active or begin within a day, by time."""
     views = (_view(reservation, rules.time_zone, unix) for reservation in rules.reservations)
     return sorted(
         (view for view in views if view.begins <= unix + AHEAD_SECONDS),
@@ -47,14 +47,15 @@ def on_now(rules: Rulebook, device: str, unix: float) -> list[Reservation]:
 
 
 def owner(rules: Rulebook, device: str, unix: float) -> Reservation | None:
-    """Return the reservation of the whole device that goes on, or None."""
+    """Return the active reservation of the whole device, or None."""
     return next((one for one in on_now(rules, device, unix) if one.is_exclusive), None)
 
 
 def group_weights(
     rules: Rulebook, device: str, active: Iterable[str], unix: float
 ) -> dict[str, float]:
-    """Return weights of all groups that give reserved shares to their groups beside active ones."""
+    """Return weights of all groups under which each group with a reservation gets its share beside
+    the `active` groups."""
     weights = rules.group_weights
     shares = {one.group: one.share for one in on_now(rules, device, unix) if not one.is_exclusive}
     if not shares.keys() & {*active}:
@@ -68,7 +69,7 @@ def group_weights(
 
 
 class Classes:
-    """Owns the classes that go on, at most one for each device."""
+    """Owns the active classes, at most one for each device."""
 
     def __init__(self) -> None:
         self._on: dict[str, Class] = {}
@@ -77,17 +78,17 @@ class Classes:
         return self._on.get(device)
 
     def check_none(self, device: str) -> None:
-        """Raise InvalidValue where a class goes on, which keeps its policy until it ends."""
+        """Raise InvalidValue if a class is active: it keeps its policy until it ends."""
         if (one := self.on(device)) is not None:
             raise InvalidValue(f"a class of {one.group} has {device}: end it first")
 
     @property
     def all(self) -> Mapping[str, Class]:
-        """The classes that go on, by device."""
+        """The active classes, by device."""
         return self._on
 
     def resume(self, device: str, one: Class) -> None:
-        """A class goes on that has begun under the broker before."""
+        """Continue a class that began under the previous broker."""
         self._on[device] = one
 
     def shown(self) -> list[ClassView]:
@@ -96,8 +97,8 @@ class Classes:
     def begin(
         self, rules: Rulebook, message: ClassMode, policies: Mapping[str, str], unix: float
     ) -> None:
-        """Begin a class on these devices, each with its policy until now. If another group has one
-        of them, raises InvalidValue and begins on none."""
+        """Begin a class on these devices; `policies` are to be restored at its end. Raises
+        InvalidValue, and begins on no device, if another group has one of them."""
         if message.seconds is not None and not 0 < message.seconds <= LONGEST_CLASS_SECONDS:
             raise InvalidValue(
                 f"a class lasts more than 0 and at most {LONGEST_CLASS_SECONDS:g} seconds,"
@@ -117,7 +118,8 @@ class Classes:
         )
 
     def expire(self, rules: Rulebook, unix: float) -> dict[str, str]:
-        """End classes whose time has passed, or where a reservation of another group begins."""
+        """End classes whose time has passed, whose device another group has reserved, or whose
+        group is not in the rules any more."""
         return self._end([device for device in self._on if self._is_over(rules, device, unix)])
 
     def _end(self, devices: list[str]) -> dict[str, str]:

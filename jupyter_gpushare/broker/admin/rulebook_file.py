@@ -24,7 +24,7 @@ else:
     import tomli as tomllib
 
 Kind = TypeVar("Kind", bound=RulebookTable)
-RETRY_SECONDS = 1.0  # between two readings of a file that cannot be followed
+RETRY_SECONDS = 1.0  # between two readings of a wrong file
 
 
 def load(path: str | Path) -> Rulebook:
@@ -54,8 +54,8 @@ def _read_file(path: str | Path, is_draft: bool, may_be_empty: bool = True) -> R
 
 
 def _text(path: str | Path, is_draft: bool) -> str:
-    """Return the text of the very file that was checked, even if another one replaces it meanwhile.
-    A pipe or another special file is not waited for."""
+    """Return the text of the checked file, even if another one replaces it meanwhile. A pipe or
+    another special file does not block."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         status = os.fstat(descriptor)
@@ -97,7 +97,7 @@ def read(text: str) -> Rulebook:
     """Read rules. Raises InvalidValue, which names table and key but no file."""
     try:
         document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also too long numbers, too deep lists
+    except (ValueError, RecursionError) as error:  # also for huge numbers and deep lists
         raise InvalidValue(f"this is no TOML: {error}") from None
     rules = _table(Rulebook, document, "")
     _check(rules)
@@ -219,12 +219,13 @@ class RulebookFile:
         self._state = _state(path)
         self.rules = _read_file(path, is_draft=False) if path else Rulebook()
         self.error = ""  # why the file as it is now is not in force
-        self._retry = 0.0  # when to read it again after an error, though it has not changed
+        self._retry = 0.0  # when to read an unchanged wrong file again
 
     def follow(self, now: float) -> bool:
         """Read the file if it has changed. Returns whether the rules or the error may have changed.
-        A wrong file leaves the old rules in force, and so does one that is empty for a moment, as
-        many editors and a full disk leave it. It may be mended elsewhere, as in its folder."""
+        A wrong file leaves the old rules in force, and so does an empty one, since many editors and
+        a full disk leave a file empty. A wrong file is read again even if it has not changed: the
+        mistake may be in the mode of its folder."""
         if not self._path:
             return False
         has_changed = (state := _state(self._path)) != self._state
@@ -244,7 +245,7 @@ class RulebookFile:
 
 
 def _state(path: str) -> tuple[int, ...] | None:
-    """Return values that change with the file and its mode, also where another file replaces
+    """Return values that change when the file or its mode changes, or when another file replaces
     it."""
     try:
         status = os.stat(path)

@@ -179,8 +179,8 @@ class RuleEngine:
         self.quotas.check_newcomer(self.rules, record, demand)
 
     def check_memory(self, record: SessionRecord, demand: Demand) -> None:
-        """Raise OverQuota where the demand is more than the rules, or equal parts in a class, allow
-        a session that is here, or has its turn already."""
+        """Raise OverQuota if the demand is more than the rules allow, or more than an equal part in
+        a class. The session is open, or brings its turn."""
         if why := self.excess(record, demand):
             raise quotas.refusal(why)
 
@@ -189,8 +189,8 @@ class RuleEngine:
         return self._above_part(record, demand) or self.quotas.excess(self.rules, record, demand)
 
     def _above_quotas(self) -> dict[str, Why]:
-        """Return the sessions that have come to need more memory than they may have. It may be
-        allowed by now, since others of the same user have left."""
+        """Return the sessions that have come to need more memory than they may have. The demand is
+        checked again, since other sessions of the user may have left."""
         found = {}
         for record in self._sessions:
             if record.above_quota is not None and (why := self.excess(record, record.above_quota)):
@@ -223,8 +223,9 @@ class RuleEngine:
         return [reason, quotas.whom_to_ask(self.rules)]
 
     def _students(self, group: str, device: str) -> int:
-        """Return the number of students in the file, or of those with notebooks here if that is
-        larger. A student of the file who comes later takes nothing from others."""
+        """Return the number of students in the file, or the number with notebooks here if that is
+        larger. So a listed student can open a notebook later without reducing the parts of the
+        others."""
         named, teachers = self.rules.groups[group].members, self.rules.groups[group].teachers
         there = self.quotas.users(group, device)
         return max(1, *(len({*users} - {*teachers}) for users in (named, there)))

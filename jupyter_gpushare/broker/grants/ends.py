@@ -1,9 +1,9 @@
-"""The ends of lanes that two sessions use at once, and the ledgers by which these go.
+"""The ends of lanes that two sessions use at once, and the ledgers that coordinate the sessions.
 
-The second session may begin while the first one is in the middle of an iteration and does not know
-of it. So the end of the first is held, with all that it may use, before the second is told
-anything; at its next boundary the first one takes it over. The descriptor by which it is held is on
-its way to the first one, and a copy is kept here until the turn or the process has ended.
+The second session may begin in the middle of an iteration of the first one, which does not know of
+it. So the broker holds the end of the first session, with all that it may use, before it tells the
+second one anything. The first session takes its end over at its next boundary. It gets the
+descriptor that holds the end; the broker keeps a copy until the turn or the process has ended.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Ends:
         self._held: dict[str, _core.HeldEnd] = {}  # by session
 
     def is_held_for(self, session: str) -> bool:
-        """Whether it was told of its end in the middle of its turn. It may not know until the turn
-        has ended, so no session can follow it there at once."""
+        """Whether the session was told of its end in the middle of its turn. It may not read this
+        before the turn has ended, so it must not hand the turn off directly."""
         return session in self._held
 
     def tell(self, record: SessionRecord, piece: Piece, grant: Grant) -> None:
-        """Send the ledger of a piece to a session, before a grant with an end, if it lacks the
-        ledger or the end is held for it."""
+        """Send a session the ledger of a piece before a grant with an end, if the session lacks the
+        ledger or the broker holds its end."""
         descriptor = piece.ledger.descriptor
         before = next((told for told in record.told if told.turn == grant.turn), grant)
         if (before.memory, before.end) != (grant.memory, grant.end):
@@ -45,7 +45,7 @@ class Ends:
         record.peer.send_with(Ledger(piece.number), descriptor)
 
     def release(self, session: str) -> None:
-        """The turn of a session or its process has ended, or neither process goes by the
-        ledger any more."""
+        """Release the end held for a session: its turn or its process has ended, or the ledger is
+        not used any more."""
         if self._held and (held := self._held.pop(session, None)) is not None:
             held.release()

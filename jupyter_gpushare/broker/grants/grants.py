@@ -19,7 +19,7 @@ from .ends import Ends
 from .lane_memory import Lanes, Piece
 from .recovery import HeldTurn, RecoveryJournal
 
-RETURN_SECONDS = 30.0  # for a session that has lost its connection to bring its turn back
+RETURN_SECONDS = 30.0  # a session that lost its connection may bring its turn back within this time
 MOST_LOST = 1000
 
 
@@ -50,18 +50,18 @@ class Grants:
         self._ends = Ends()
         # The records that have `granted` or `handed`, in the order in which these were set first.
         self._told: dict[str, SessionRecord] = {}
-        # Session -> a turn that it may bring back, and until when: monotonic seconds.
+        # session -> a turn that it may bring back, and until when (monotonic seconds)
         self._lost = {held.session: (held.turn, math.inf) for held in journal.missing}
 
     def enact(self, decision: _core.Decision) -> None:
-        """Tell the sessions what was decided. Each event comes through here, so it is also noted
-        that what viewers have seen is old."""
+        """Tell the sessions the decision. Each event comes through here, so this also notes that
+        viewers need a new snapshot."""
         self._sessions.note_change()
         if decision:
             for session in decision.page_ins:  # before grants to the same sessions
                 self._page_in(self._sessions[session].peer)
             if self._shares_lanes:
-                self._tell_of_growth()  # a holder's end is its own before the other one begins
+                self._tell_of_growth()  # a holder has its end before the second session begins
             for grant in decision.grants:
                 record = self._sessions[grant.session]
                 end = self._end_of(record) if self._shares_lanes else ALONE
@@ -86,25 +86,27 @@ class Grants:
         return told or (turn == lost and now < until)
 
     def is_of_before(self, session: str) -> bool:
-        """Whether a session had its turn under the broker before, which has not counted all of
+        """Whether a session had its turn under the previous broker, which has not counted all of
         it."""
         return self._lost.get(session, (0, 0.0))[1] == math.inf
 
     def adopt(self, record: SessionRecord, turn: int) -> None:
-        """The session had this turn before its connection, and has it in memory of its own by
-        now."""
+        """Take over a turn that the session had before this connection. It computes in memory of
+        its own."""
         self._grant(record, Grant(turn, 0))
         record.brought_turn = True
         self._write_journal()
 
     def is_back(self, session: str) -> None:
-        """The session is back, with its turn or without: the turn cannot be brought back later."""
+        """Note that the session is back, with or without its turn: it cannot bring the turn back
+        later."""
         self._lost.pop(session, None)
         self._journal.is_back(session)
 
     def lost(self, record: SessionRecord, now: float) -> None:
-        """The connection of a session ended. It may bring a turn back once: otherwise it could keep
-        a turn past its deadline by repeated reconnects, or save turns up until others wait."""
+        """Note that the connection of a session ended. It may bring a turn back only once.
+        Otherwise it could keep a turn past its deadline by repeated reconnects, or save turns up
+        until others wait."""
         told = next(record.told, None)
         if told is not None and not record.brought_turn:
             self._lost[record.id] = (told.turn, now + RETURN_SECONDS)
@@ -113,7 +115,7 @@ class Grants:
             self._lost = dict([*self._lost.items()][-MOST_LOST:])
 
     def end_up_to(self, record: SessionRecord, last: int) -> None:
-        """The turns up to number `last` have ended: their grants do not count any more."""
+        """Forget the grants of the turns up to number `last`, which have ended."""
         if record.granted is not None and record.granted.turn <= last:
             record.granted = None
         if record.handed is not None and record.handed.turn <= last:
@@ -147,8 +149,8 @@ class Grants:
     # --- memory of lanes -----------------------------------------------------------------------
 
     def follow_lanes(self) -> None:
-        """Give back memory that lanes which have shrunk or closed do not need any more, nor domains
-        whose sessions have gone."""
+        """Give back memory of lanes that have shrunk or closed, and of domains whose sessions have
+        gone."""
         domains = {record.domain for record in self._sessions.all_known()}
         spoiled = [lanes for lanes in self._lanes.values() if lanes.abandon_spoiled()]
         if spoiled:
@@ -159,8 +161,8 @@ class Grants:
         self._release_left()
 
     def _release_left(self) -> None:
-        """Let sessions without a turn release memory that is of no lane any more: the system frees
-        it only then, and the next turn of such a session may be far off."""
+        """Ask sessions without a turn to unmap memory that belongs to no lane any more. The system
+        frees it only then, and the next turn of such a session may be far off."""
         numbers = {number for lanes in self._lanes.values() for number in lanes.numbers()}
         for record in self._sessions.all_known():
             peer = record.peer
@@ -169,8 +171,8 @@ class Grants:
                 peer.memory = peer.chunks = 0
 
     def leave_lane_to(self, record: SessionRecord) -> None:
-        """Leave the memory of its lane to a holder whose process lives, since it may still write to
-        it: the others get other memory."""
+        """Leave the lane's memory to a lost holder whose process lives, since it may still write
+        there. The others get other memory."""
         for told in record.told:
             if told.memory and record.peer.is_alive():
                 self._lanes[record.device].abandon(told.lane, record.domain)
@@ -181,14 +183,14 @@ class Grants:
         self._untell(record)
 
     def _reap_end(self, record: SessionRecord, told: Grant) -> None:
-        """Free the end of a session whose process has ended, for the one that uses the lane beside
-        it. That one would notice by itself, but later."""
+        """Free the end of a session whose process has ended, for the other session in the lane. The
+        other session would notice by itself, but later."""
         if (piece := self._lanes[record.device].numbered(told.memory)) is not None:
             _core.reap_end(piece.ledger.descriptor, told.end)
 
     def leave_domain(self, domain: str) -> None:
-        """A session that maps the memory of a domain does not belong to it any more: turns of the
-        others that begin from now on have other memory. Memory that a turn is in stays as it is."""
+        """Give the domain other memory for turns that begin from now on, since a leaving session
+        still maps the present memory. A running turn keeps its memory."""
         for device, lanes in self._lanes.items():
             for lane in lanes.of(domain):
                 if not self._is_in(device, lane, domain):
@@ -198,7 +200,8 @@ class Grants:
     def take_chunks(self, peer: Peer, batch: chunks.Batch) -> None:
         """Keep chunks that a session has made for the lane that it has the turn in.
 
-        The broker needs no other chunks: the session keeps those for itself, while it has the lane.
+        The broker does not keep any other chunks; the session uses these for itself while it has
+        the lane.
         """
         kept = self._wanting(peer, batch.memory)
         if kept is None or batch.first != len(kept.descriptors):
@@ -235,8 +238,8 @@ class Grants:
             peer.send_with(message, piece.memory.descriptors[0])
 
     def _successor(self, following: _core.Grant | None) -> Successor | None:
-        """Return the direct handoff to a successor, or None where the successor lacks the memory of
-        the lane, or is squeezed, which a handoff does not say: then it gets a Grant from the broker
+        """Return the direct handoff to a successor, or None if the successor lacks the lane's
+        memory, or is squeezed, since a handoff cannot say so. Then the broker sends it a Grant
         after the turn."""
         if following is None:
             return None
@@ -256,9 +259,9 @@ class Grants:
         return Successor(record.handoff_slot, write_handoff_token(record.key, grant))
 
     def _tell_of_growth(self) -> None:
-        """Tell holders that have got more during their turn: their lane has grown, or they are
-        squeezed less, or another session uses the lane beside them; or that get other memory. They
-        get less only after the turn."""
+        """Tell holders of changes during their turn: their lane has grown, they are squeezed less,
+        another session joined the lane, or they get other memory. They get less only after the
+        turn."""
         for record in tuple(self._told.values()):
             told = record.granted
             if told and told.lane:
@@ -282,8 +285,8 @@ class Grants:
             self._told.pop(record.id, None)
 
     def _write_journal(self) -> None:
-        """Write the recovery journal. It is called before a session is told of its turn, so that no
-        later broker misses the turn."""
+        """Write the recovery journal. This happens before the session is told of its turn, so that
+        no later broker misses the turn."""
         self._journal.note(
             {
                 HeldTurn(record.id, grant.turn, record.handoff_slot)
@@ -297,7 +300,7 @@ class Grants:
     def _has_changed(self, record: SessionRecord, told: Grant, end: int) -> bool:
         if end == ALONE:
             is_other = self._size(record, told.lane) > told.bytes
-        else:  # the size stays, but the memory may have been left to a session that was lost
+        else:  # the size is fixed, but the memory may have been left to a lost session
             number = self._lanes[record.device].number(told.lane, record.domain)
             is_other = (told.memory, told.end) != ((number, end) if number else (0, ALONE))
         return is_other or self._squeezed(record) != told.squeezed_bytes
@@ -306,8 +309,8 @@ class Grants:
         return self._host.end_of(record.device, record.id)
 
     def may_share(self, record: SessionRecord) -> bool:
-        """Whether the session may use a lane beside another one of its trust domain. What of the
-        memory is whose can be told only where the broker makes it."""
+        """Whether the session may use a lane beside another one of its trust domain. The memory can
+        be divided only if the broker makes it."""
         device = self._devices[record.device]
         has_ends = record.device in self._lanes and not device.chunk_bytes
         return self._shares_lanes and has_ends and not record.gang
@@ -317,13 +320,13 @@ class Grants:
         return self._host.squeezed(record.device, record.id)
 
     def _size(self, record: SessionRecord, lane: int, end: int = ALONE) -> int:
-        if end != ALONE:  # what both go by
+        if end != ALONE:  # both sessions use the width
             return self._host.lane_width(record.device, lane)
         return self._host.lane_bytes(record.device, lane)
 
     def _piece(self, record: SessionRecord, lane: int, end: int = ALONE) -> Piece | None:
-        """Return the memory of a lane, or None where the system has none, or no ledger for two:
-        then the turn is without memory of the lane."""
+        """Return the memory of a lane. None if the system has none, or no ledger for two sessions:
+        then the turn has no lane memory."""
         if record.device in self._lanes and self._size(record, lane):
             with contextlib.suppress(RuntimeError, OSError):
                 piece = self._lanes[record.device].use(lane, record.domain)
@@ -360,7 +363,8 @@ class Grants:
         return peer.memory == piece.number and has_all and has_ledger
 
     def _send_chunks(self, peer: Peer, piece: Piece) -> None:
-        """Send the chunks that the session lacks; it makes those that are missing here."""
+        """Send the chunks that the session lacks. The session makes the chunks that the broker
+        lacks."""
         there = piece.memory.descriptors
         if peer.memory != piece.number:
             peer.memory, peer.chunks = piece.number, 0
@@ -369,8 +373,8 @@ class Grants:
         peer.chunks = len(there)
 
     def _wanting(self, peer: Peer, number: int) -> chunks.KeptChunks | None:
-        """Return the memory with that number if it lacks chunks in a turn of this peer, or
-        None."""
+        """Return the memory with that number if this peer has its turn there and the memory lacks
+        chunks; otherwise None."""
         record = self._told.get(peer.session or "")
         if record is None or (told := record.granted) is None or told.memory != number:
             return None
@@ -383,7 +387,7 @@ class Grants:
 
     def _trim(self, device: str, piece: Piece, size: int) -> None:
         """Tell the sessions that have more chunks of a piece than it keeps. No session has more
-        than the broker knows of, so nearly all calls, ten a second, have nothing to tell."""
+        chunks than the broker, so nearly all calls, ten a second, return at once."""
         chunk = self._devices[device].chunk_bytes
         if not chunk or len(piece.memory.descriptors) <= (kept := chunks.count(size, chunk)):
             return

@@ -18,8 +18,8 @@ from ...devices.device import MappedMemory
 
 
 class LedgerPage:
-    """Says what each of two sessions has of a lane that they use at once. Raises OSError where the
-    system has none."""
+    """Records which part of a lane each of its two concurrent sessions uses. Raises OSError if the
+    system has no memory for it."""
 
     def __init__(self) -> None:
         self.descriptor = _core.make_ledger()
@@ -38,7 +38,7 @@ class Piece:
 
     @cached_property
     def ledger(self) -> LedgerPage:
-        """Made when two sessions use the lane at once for the first time. Raises OSError."""
+        """The ledger, made when two sessions first use the lane at once. Raises OSError."""
         return LedgerPage()
 
     @property
@@ -46,26 +46,26 @@ class Piece:
         return "ledger" in self.__dict__
 
     def give_up_ledger(self) -> None:
-        """Let no session go by the ledger any more, if there is one."""
+        """Mark the ledger as invalid for all sessions, if there is one."""
         if self.has_ledger:
             _core.spoil_ledger(self.ledger.descriptor)
 
     def is_spoiled(self) -> bool:
-        """Whether what its ledger said could not be true: a session has noticed that."""
+        """Whether a session has found an impossible state in the ledger."""
         return self.has_ledger and not _core.is_ledger_whole(self.ledger.descriptor)
 
 
 class Lanes:
     """Owns the pieces of all lanes of one device."""
 
-    _numbers = itertools.count(1)  # of all devices, since a connection may carry one after another
+    _numbers = itertools.count(1)  # unique over devices: a connection may have several in turn
 
     def __init__(
         self, make: Callable[[], MappedMemory], tell: Callable[[Piece, int], None] | None = None
     ) -> None:
         """`make` makes the memory of a lane. `tell` is called with a piece and a number of bytes
-        before the piece is shrunk to that, even where it has no more: a process that maps it may
-        have to release memory as well."""
+        before the piece is shrunk to them, even if it has no more: a process that maps it may have
+        to release memory as well."""
         self._make = make
         self._tell = tell or (lambda piece, bytes: None)
         self._pieces: dict[tuple[int, str], Piece] = {}  # by lane and domain
@@ -83,7 +83,7 @@ class Lanes:
         return self._pieces[lane, domain]
 
     def numbered(self, number: int) -> Piece | None:
-        """Return the piece with that number, while a lane has it; else None."""
+        """Return the piece with that number, or None if no lane has it any more."""
         return next((piece for piece in self._pieces.values() if piece.number == number), None)
 
     def numbers(self) -> list[int]:
@@ -100,8 +100,8 @@ class Lanes:
         return [lane for lane, whose in self._pieces if whose == domain]
 
     def follow(self, bytes_of: Callable[[int], int]) -> None:
-        """Shrink the pieces to the bytes that lanes have now. A lane that has closed has 0 bytes;
-        no turn may be in it."""
+        """Shrink the pieces to the present sizes of their lanes. A closed lane has 0 bytes, and
+        must not have a turn in it."""
         for lane, domain in tuple(self._pieces):
             size = bytes_of(lane)
             self._shrink(self._pieces[lane, domain], size)
@@ -109,14 +109,14 @@ class Lanes:
                 self.abandon(lane, domain)
 
     def close_emptied(self, domains: Collection[str]) -> None:
-        """Close the pieces of other domains than these, which have no session any more; those with
-        contents only after the next turn of another domain, which empties them."""
+        """Close the empty pieces of all domains but these: the others have no session any more. A
+        piece with contents stays until the next turn of another domain empties it."""
         for lane, domain in tuple(self._pieces):
             if domain not in domains and self._last.get(lane) != domain:
                 self.abandon(lane, domain)
 
     def abandon_spoiled(self) -> bool:
-        """Leave the pieces that no session goes on with, and return whether there were any."""
+        """Abandon the pieces with a spoiled ledger; return whether there were any."""
         spoiled = [where for where, piece in self._pieces.items() if piece.is_spoiled()]
         for lane, domain in spoiled:
             self.abandon(lane, domain)
@@ -124,7 +124,7 @@ class Lanes:
 
     def abandon(self, lane: int, domain: str) -> None:
         """Leave a piece to a process that may still write to it; the next turn gets another one. A
-        session that uses it at the same time does not wait for that process."""
+        session in the same lane does not wait for that process."""
         piece = self._pieces.pop((lane, domain), None)
         if piece is not None:
             piece.give_up_ledger()
@@ -132,7 +132,7 @@ class Lanes:
             del self._last[lane]
 
     def empty(self, lane: int, domain: str) -> None:
-        """Give the memory of a piece back; no turn may be in the piece."""
+        """Give the memory of a piece back. It must not have a turn in it."""
         self._shrink(self._pieces[lane, domain], 0)
 
     def _empty_of_others(self, lane: int, domain: str) -> None:

@@ -1,8 +1,8 @@
-"""The recovery journal: the sessions that have turns, for the next broker, however this one ends.
+"""The recovery journal: it tells the next broker which sessions have turns, however this one ends.
 
-A broker that starts waits for these sessions. A session that computes may be unable to reconnect at
-once, for example where its process is stopped or a library holds Python's lock; another session
-that was granted its turn meanwhile would compute beside it.
+A new broker waits for these sessions before it grants turns. A computing session may be unable to
+reconnect at once, for example because its process is stopped or a library holds Python's lock. If
+its turn were granted meanwhile, two sessions would compute at once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 from ... import _core
 
-JOURNAL_SECONDS = 0.05  # between two checks whether all missing holders have come back
+JOURNAL_SECONDS = 0.05  # between two checks for missing holders
 LINE = re.compile(r"([A-Za-z0-9_-]{1,64}) ([0-9]{1,19}) ([A-Za-z0-9_-]{0,64})")
 
 log = logging.getLogger("jupyter_gpushare.broker")
 
 
 def is_open(handoff_slot: str) -> bool:
-    """Whether the session with this handoff slot lives, connected or not: the slot ends with the
+    """Whether the session with this handoff slot lives, connected or not. The slot ends with its
     session."""
     if not handoff_slot:
         return False
@@ -50,8 +50,8 @@ class RecoveryJournal:
     before, according to that file, and have not come back."""
 
     def __init__(self, file: int | None = None, is_open: Callable[[str], bool] = is_open) -> None:
-        """`file` is a descriptor to read and write, which the caller closes; without one, nothing
-        is written."""
+        """`file` is a descriptor to read and write, which the caller closes. Without it nothing is
+        written."""
         self._file = file
         self._is_open = is_open
         self.missing = set() if file is None else set(_read(file))
@@ -77,7 +77,7 @@ class RecoveryJournal:
         self.missing = {held for held in self.missing if self._is_open(held.handoff_slot)}
 
     def copy_to(self, file: int) -> None:
-        """Write the turns in one call, up to an empty line; what follows that line is old."""
+        """Write the turns in one call, up to an empty line. Text after that line is old."""
         lines = [" ".join(map(str, held)) + "\n" for held in sorted(self._written)]
         try:
             os.pwrite(file, "".join([*lines, "\n"]).encode(), 0)
@@ -99,8 +99,8 @@ class Recovery:
         grants_from: float,
         lease_seconds: float,
     ) -> None:
-        """No turn is granted before `grants_from`, nor for a lease after it while a holder is
-        missing. 0 means that there is nothing to recover."""
+        """No turn is granted before `grants_from`, or, while a holder is missing, for another
+        lease. 0 means that there is nothing to recover."""
         self._host = host
         self._journal = journal
         self._grants_from = grants_from
@@ -114,7 +114,8 @@ class Recovery:
         return max(self._grants_from, now + JOURNAL_SECONDS)
 
     def try_to_end(self, now: float) -> _core.Decision | None:
-        """End the recovery if it may end now. Returns what follows; None if it does not end now."""
+        """End the recovery if it may end now. Returns the scheduler's decision, or None if it goes
+        on."""
         if not self._host.recovering or now < self._grants_from:
             return None
         self._journal.drop_ended()
@@ -126,13 +127,14 @@ class Recovery:
         return self._host.set_recovering(now, False)
 
     def _may_end(self, now: float) -> bool:
-        """Whether all holders are back, or have had a lease's time to come back, and are overdue.
-        Overdue ones compute in memory of their own, since no lane of this broker is theirs."""
+        """Whether all holders are back, or have had a whole lease to come back. Missing holders are
+        harmless then: they compute in memory of their own, since they have no lane of this
+        broker."""
         return not self._journal.missing or now >= self._until
 
 
 def _read(file: int) -> Iterator[HeldTurn]:
-    """Yield the turns in the file. Lines of another form, as after a full disk, are ignored."""
+    """Yield the turns in the file. Malformed lines, which a full disk can leave, are ignored."""
     text = os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
     for line in takewhile(bool, text.split("\n")):
         if (found := LINE.fullmatch(line)) is not None:

@@ -10,8 +10,8 @@ from ..sessions import Sessions
 
 
 class Rooms:
-    """Tells sessions of their room where that decides whether what they need fits: those that have
-    to be squeezed, for themselves or for a newcomer, learn how far they can be."""
+    """Tells sessions their room when it decides whether their demand fits. So a session that has to
+    be squeezed, for itself or for a newcomer, learns the limit."""
 
     def __init__(self, host: _core.Host, sessions: Sessions) -> None:
         self._host = host
@@ -24,7 +24,8 @@ class Rooms:
             self.tell(self._host.snapshot(record.device, now), session)
 
     def tell(self, device: _core.DeviceSnapshot, only: str | None = None) -> None:
-        """Tell each session of the device for which that has changed, or the `only` one."""
+        """Tell each session of the device whose room has changed in a way that matters, or the
+        `only` one."""
         for state, room in _rooms(device):
             record = self._sessions.get(state.id)
             if record is None or record.gang or only not in (None, state.id):
@@ -48,6 +49,6 @@ def _persistent(state: _core.SessionState) -> int:
 
 
 def _matters(demand: _core.Demand, told: int, room: int) -> bool:
-    """Whether the demand fits one of the two rooms only, or is not known yet."""
+    """Whether the demand fits only one of the two rooms, or is not measured yet."""
     whole = demand.persistent + demand.ephemeral
     return not demand.measured or (whole <= told) != (whole <= room)

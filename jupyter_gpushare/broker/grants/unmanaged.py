@@ -28,7 +28,7 @@ class UnmanagedMemory:
 
     def count(self, device: str, now: float, newcomer: Peer | None = None) -> None:
         """Count unmanaged memory, at most once a second, and not during recovery, when sessions of
-        the broker before may not be back yet. A driver that does not answer changes nothing."""
+        the previous broker may still be missing. A driver that does not answer changes nothing."""
         if self._host.recovering or now < self._due.get(device, float("inf")):
             return
         self._due[device] = now + INTERVAL_SECONDS
@@ -49,9 +49,10 @@ def unmanaged_bytes(
 
     If the driver reports the memory of each process, that of the other processes counts. There are
     three exceptions: the driver does not report it; some of ours are in another container, where
-    their process id is 0 here; or the driver numbers processes otherwise than this container, and
-    so knows none of ours although they have memory. Then all used memory counts, less what our
-    sessions have by their own count, which is unknown while the demand of one is not measured.
+    their process id is 0 here; or the driver numbers processes otherwise than this container, so it
+    lists none of ours although they have memory. Then the result is all used memory less the memory
+    of our sessions by their own reports. It is unknown until the demand of each session is
+    measured.
     """
     others = [size for pid, size in usage.processes.items() if pid not in ours]
     held = device_snapshot.persistent + sum(lane.bytes for lane in device_snapshot.lanes)

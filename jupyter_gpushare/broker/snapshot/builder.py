@@ -16,7 +16,7 @@ from . import views
 from .history import History
 from .names import Namer
 
-# After its last turn a session whose cell runs is taken to come back soon.
+# A session whose cell runs counts as one that takes turns for this time after its last turn.
 # client/notebook/waiting_line.py and labextension/src/state/queue.ts have the same number.
 ROUND_SECONDS = 20.0
 
@@ -32,7 +32,7 @@ class SnapshotBuilder:
         self._histories = {device: History() for device in state.devices}
 
     def follow(self, now: float) -> None:
-        """Note the turns that sessions have now. It has to be called after each event."""
+        """Note the present turns. Call this after each event."""
         for device, history in self._histories.items():
             holders = self._state.grants.holders(device)
             history.follow(now, {one.id: (one.peer.user, lane) for one, lane in holders})

@@ -2,8 +2,8 @@
 
 A new broker has no history of the time before it started.
 
-Viewers that connect now see the last minute too. The history is bounded: turns of a session that
-follow each other closely count as one, and there are at most MAX_TURNS.
+A viewer that connects later sees the last minute, too. The history is bounded: close turns of one
+session count as one, and there are at most MAX_TURNS.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from ...wire.snapshot import TurnView, UserView
 
 TURNS_SECONDS = 60.0
 MAX_TURNS = 240
-TOGETHER_SECONDS = 2.0  # a turn of the same session that begins within them is part of it
+TOGETHER_SECONDS = 2.0  # a turn of the session that begins within them continues it
 TWELFTH_SECONDS = 300.0
 TWELFTHS = 12
 
 
 @dataclass(eq=False)
 class PastTurn:
-    """One turn, or several close ones. `held` seconds of it have passed; the present one goes on
-    since `resumed`."""
+    """One turn, or several close ones. `held` is the length of the finished ones in seconds; the
+    present one began at `resumed`."""
 
     session: str
     user: str
-    lane: int  # 0 where the session brought its turn from the broker before
+    lane: int  # 0: the session brought its turn from the previous broker
     began: float
     resumed: float
     ended: float | None = None
@@ -42,12 +42,12 @@ class History:
     def __init__(self) -> None:
         self._began = math.inf
         self._running: dict[str, PastTurn] = {}
-        self._over: deque[PastTurn] = deque(maxlen=MAX_TURNS)  # as they ended
+        self._over: deque[PastTurn] = deque(maxlen=MAX_TURNS)  # by end
         self._used: defaultdict[str, defaultdict[int, float]] = defaultdict(_seconds)
 
     def follow(self, now: float, holders: Mapping[str, tuple[str, int]]) -> None:
         """Note the sessions that have turns now, each with its user and its lane. A session that
-        had a turn and is not among them has finished it."""
+        had a turn before, and has none now, has finished it."""
         self._began = min(self._began, now)
         for session in self._running.keys() - holders.keys():
             self._end(now, self._running.pop(session))
@@ -109,7 +109,7 @@ class History:
 
 
 def _seconds() -> defaultdict[int, float]:
-    """Return empty seconds by twelfth of an hour, counted from the beginning of the clock."""
+    """Return an empty table of seconds by twelfth of an hour, counted from zero of the clock."""
     return defaultdict(float)
 
 
@@ -128,7 +128,7 @@ def _forget_before(oldest: int, seconds: defaultdict[int, float]) -> None:
 
 
 def _add(seconds: defaultdict[int, float], began: float, ended: float) -> None:
-    """Add the part that lies in the hour that has just ended; older seconds are dropped."""
+    """Add the part of a span within the hour before its end, and drop older seconds."""
     oldest = _oldest(ended)
     _forget_before(oldest, seconds)
     for twelfth, length in _cut(max(began, oldest * TWELFTH_SECONDS), ended):

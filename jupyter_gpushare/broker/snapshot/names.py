@@ -1,7 +1,7 @@
-"""Names of notebooks, for the users that have the permission to see them.
+"""Names of notebooks, for users with the permission to see them.
 
-The scheduler knows no names. One state and one encoding of it, with all names hidden, serve all
-viewers; each viewer gets beside it the names that it may see.
+The scheduler knows no names. All viewers get the same encoded state, in which all names are hidden,
+and each viewer gets the names that it may see beside it.
 """
 
 from __future__ import annotations
@@ -12,5 +12,5 @@ Namer = Callable[[str], str]  # the name of the notebook with this id
 
 
 def hidden(user: str) -> str:
-    """Return what users see who may not see the name."""
+    """Return the text for users without the permission to see the name."""
     return f"a notebook of {user}"

@@ -24,7 +24,7 @@ from .visibility import ALL_SEEING, Visibility
 LEAST_WATCH_SECONDS = 0.05
 FIRST_WAIT_SECONDS = 0.5  # shorter waits are not worth a message
 FRESH_SECONDS = 0.05  # the durations in an older snapshot are wrong
-Seen = tuple[tuple[str, ...], tuple[str, ...]]  # sessions whose names, and whose causes
+Seen = tuple[tuple[str, ...], tuple[str, ...]]  # sessions with visible names, with visible causes
 
 
 class Subscription:
@@ -51,9 +51,9 @@ class Publisher:
         self._visibility = visibility
         self._builder = builder
         self._subscriptions: dict[Peer, Subscription] = {}
-        self._welcomes: dict[Peer, Welcome] = {}  # that each connection was sent last
+        self._welcomes: dict[Peer, Welcome] = {}  # the last one sent to each connection
         self._newest: tuple[int, float, Snapshot | None] = (-1, 0.0, None)  # sequence, time
-        self._frames: dict[Seen, bytes] = {}  # of that one, by what is seen in it
+        self._frames: dict[Seen, bytes] = {}  # of the newest, by what is visible in it
 
     def subscribe(self, peer: Peer, interval: float) -> None:
         self._subscriptions[peer] = Subscription(interval)
@@ -67,8 +67,9 @@ class Publisher:
         return sum(one.user == peer.user for one in self._subscriptions if one is not peer)
 
     def publish(self, now: float) -> None:
-        """Send the newest snapshot to all subscribers, except those that have seen it, had one
-        within their interval, or do not read; before it a Welcome, if that has changed."""
+        """Send the newest snapshot to the subscribers, after a new Welcome if theirs has changed.
+        Skip subscribers that have seen the snapshot, had one within their interval, or do not
+        read."""
         sequence = self._sessions.sequence
         for peer, one in self._subscriptions.items():
             if one.seen != sequence and now >= one.due and not peer.is_behind():
@@ -96,7 +97,7 @@ class Publisher:
         others = self._builder.takers(device, device_snapshot.sessions, now) - 1
         for state in device_snapshot.sessions:
             record = self._sessions[state.id]
-            if record.device != device:  # a gang, which is told once, on its first device
+            if record.device != device:  # a gang is told once, on its first device
                 continue
             if state.waiting is not None and state.waiting >= FIRST_WAIT_SECONDS:
                 holder = None if record.gang else holders.get(state.lane or 0, first)
@@ -129,7 +130,7 @@ class Publisher:
             )
 
     def _frame(self, person: Person, now: float) -> bytes:
-        """Return the encoded snapshot, made once for all viewers that see the same of it."""
+        """Return the encoded snapshot. Viewers that may see the same names and causes share one."""
         snapshot = self._snapshot(now)
         causes = self._visibility.causes(person, snapshot.causes)
         seen = (self._visibility.visible_to(person), tuple(causes))
@@ -142,7 +143,7 @@ class Publisher:
     def _snapshot(self, now: float) -> Snapshot:
         """Return a snapshot with all names hidden, and all causes.
 
-        Its devices, nearly all of it, are encoded."""
+        Its devices, which are nearly all of it, are encoded already."""
         sequence = self._sessions.sequence
         last, made, newest = self._newest
         if newest is None or last != sequence or now - made > FRESH_SECONDS:

@@ -26,8 +26,8 @@ def demand(wanted: Demand) -> _core.Demand:
 
 
 def spec(record: SessionRecord, message: Open) -> _core.SessionSpec:
-    """Return the specification of a session that does not wait: its turn is requested once it is
-    open."""
+    """Return the specification of a session that does not wait: its turn is requested after it has
+    opened."""
     return _core.SessionSpec(
         user=record.user,
         group=record.group,
@@ -53,7 +53,7 @@ def spec(record: SessionRecord, message: Open) -> _core.SessionSpec:
 def printable(name: str) -> str:
     """Return a text of a user for the screens of others and for logs: one line of bounded
     length."""
-    shown = name[:MAX_NAME_LENGTH]  # before all else: it may be very long
+    shown = name[:MAX_NAME_LENGTH]  # cut first: the name may be very long
     return (
         "".join(character if character.isprintable() else "?" for character in shown) or "unnamed"
     )
@@ -141,7 +141,8 @@ def session_view(
 
 
 def _why(state: _core.SessionState, record: SessionRecord) -> list[Reason]:
-    """An idle notebook that was refused did not run its last cell to the end."""
+    """Return the reasons of a state. For an idle notebook that was refused, `idle` becomes
+    `did_not_fit`: its last cell did not run to the end."""
     why = [without_cause(to_wire(reason)) for reason in state.why]
     if not record.is_refused:
         return why
@@ -149,7 +150,8 @@ def _why(state: _core.SessionState, record: SessionRecord) -> list[Reason]:
 
 
 def remaining_seconds(state: _core.SessionState, record: SessionRecord, now: float) -> float | None:
-    """A session that is paused, or whose cell has ended, goes on at no time that is known."""
+    """Return the estimate; None for a session that is paused or runs no cell, since nothing tells
+    when it goes on."""
     if state.state == "paused" or not state.busy:
         return None
     return record.finish.seconds(now, state.remaining_iterations)

@@ -1,4 +1,4 @@
-"""Decides which names of notebooks a person may see, and which causes that they gave."""
+"""Decides which names of notebooks, and which causes that notebooks gave, a person may see."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Visibility:
     def __init__(self, rules: RuleEngine, sessions: Sessions) -> None:
         self._rules = rules
         self._sessions = sessions
-        self._generation = sessions.generation  # of the sessions that the answers are about
+        self._generation = sessions.generation  # of the cached answers
         self._visible: dict[Person, tuple[str, ...]] = {}
 
     def namer(self, person: Person) -> Namer:
-        """Return a function for the names of notebooks as this person may see them."""
+        """Return a function that names notebooks as this person may see them."""
 
         def name(session: str) -> str:
             record = self._sessions.known(session)
@@ -43,8 +43,8 @@ class Visibility:
         return GONE if record is None else names.hidden(record.peer.user)
 
     def visible_to(self, person: Person) -> tuple[str, ...]:
-        """Return the sessions whose names this person may see. It is cached, since it is read often
-        and changes seldom."""
+        """Return the sessions whose names this person may see. The answer is cached, since it is
+        read often and changes rarely."""
         if self._generation != self._sessions.generation:
             self._generation = self._sessions.generation
             self._visible.clear()
@@ -55,7 +55,7 @@ class Visibility:
         return self._visible[person]
 
     def causes(self, person: Person, causes: Mapping[str, str]) -> dict[str, str]:
-        """Return those of the causes, by session, that this person may see."""
+        """Return the causes, by session, that this person may see."""
         return {id: cause for id, cause in causes.items() if self._may_see_cause(person, id)}
 
     def _may_see_cause(self, person: Person, session: str) -> bool:

@@ -1,25 +1,25 @@
-"""The broker's time: seconds that only go forward, and not by leaps."""
+"""The broker's time: seconds that only go forward, and never leap."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-LONGEST_SECONDS = 10.0  # that one look adds
+LONGEST_SECONDS = 10.0  # the most that one reading adds
 
 
 class SteadyClock:
-    """The system's monotonic clock; but one look adds LONGEST_SECONDS at most.
+    """The system's monotonic clock, except that one reading adds LONGEST_SECONDS at most.
 
-    While a client is connected the broker looks ten times a second. If more time has passed, the
-    clock has leapt (a virtual machine that was moved, or stood still), or the broker itself stood
-    still; it is not known what notebooks did then, so none is charged for it.
+    While a client is connected the broker reads the clock ten times a second. If more time has
+    passed, the clock has leapt, because a virtual machine was moved or suspended, or the broker
+    itself stood still. The broker cannot know what notebooks did meanwhile, so it charges none.
     """
 
     def __init__(self, source: Callable[[], float] = time.monotonic) -> None:
         self._source = source
         self._seen = source()
-        self._ahead = 0.0  # of this clock is its source
+        self._ahead = 0.0  # seconds that the source has gained on this clock
 
     def __call__(self) -> float:
         before, self._seen = self._seen, self._source()
@@ -28,10 +28,12 @@ class SteadyClock:
         return self._seen - self._ahead
 
     def resume(self) -> float:
-        """Count a time in which no client was there to be charged."""
+        """Read the clock after a time without clients, all of which counts: it charges no
+        client."""
         self._seen = self._source()
         return self._seen - self._ahead
 
     def when(self, moment: float) -> float:
-        """Return the source's time at that moment of this clock, unless it leaps until then."""
+        """Return the source's time at that moment of this clock, if the source does not leap
+        before."""
         return moment + self._ahead

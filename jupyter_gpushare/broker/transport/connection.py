@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from .server import Endpoint
 
 RATE_WINDOW_SECONDS = 10.0
-MESSAGES_AT_ONCE = 8  # then other connections are served, also of the same user
-MAX_BACKLOG_BYTES = 1 << 20  # a session that reads none of its own few messages is stuck
+MESSAGES_AT_ONCE = 8  # then other connections are served, including the same user's
+MAX_BACKLOG_BYTES = 1 << 20  # a session that leaves more of its few messages unread is stuck
 SILENT = "too many connections of this process have not said who they are: say Hello at once"
 EXITING = 0x4  # the kernel's PF_EXITING: this thread will not return to its program
 
@@ -44,15 +44,15 @@ class Connection(asyncio.BufferedProtocol, Peer):
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._frames = framing.Frames()
-        self._heard: deque[bytes] = deque()  # messages that are to be handled
+        self._heard: deque[bytes] = deque()  # messages to handle
         self._budget: Budget | None = None
-        self._counts = False  # to the connections of its user, since it has said who it is
+        self._counts = False  # whether it counts as a connection of its user
         self._window_end = 0.0
         self._in_window = 0
-        self._is_aborted = False  # since it was seen half closed
-        self._greeting: asyncio.Task[Identity] | None = None  # as long as it is asked who speaks
-        self._check: asyncio.Task[None] | None = None  # of the token, as long as it is connected
-        self.timer: asyncio.TimerHandle | None = None  # with it, as long as it says nothing
+        self._is_aborted = False  # whether it was aborted, since it was half closed
+        self._greeting: asyncio.Task[Identity] | None = None  # while the user is being looked up
+        self._check: asyncio.Task[None] | None = None  # checks the token again and again
+        self.timer: asyncio.TimerHandle | None = None  # ends a silent connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -63,14 +63,14 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self._endpoint.silent_connections.join(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Filled and emptied in one go, so that one buffer serves all connections."""
+        """Return the buffer of all connections: each one fills and empties it in one go."""
         return self._endpoint.buffer
 
     def buffer_updated(self, nbytes: int = 0) -> None:
-        """Handle what has come, as long as its user is known and has time; the rest waits, and is
-        read no further: nothing is kept for a client that has shown nothing."""
+        """Handle the bytes that have come, while the user is known and has time left. After that
+        the connection is not read, so the broker keeps nothing for an unknown client."""
         if self._budget is None:
-            return  # it has gone
+            return  # the connection has ended
         self._budget.begin(time.monotonic())
         try:
             self._cut(nbytes)
@@ -81,7 +81,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
                     self._endpoint.service.handle(self, message, self._endpoint.now())
         except (ProtocolError, LimitExceeded) as error:
             self._refuse(error)
-        except Exception as error:  # a border: others wait, whatever has become of this one
+        except Exception as error:  # a border: the other clients must still be served
             self._endpoint.end_without_memory(error)
             log.exception("a message of process %d could not be handled", self.pid)
             self._transport.abort()
@@ -91,7 +91,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
     def _cut(self, nbytes: int) -> None:
         """Cut messages from the bytes that have come."""
         if nbytes:
-            self._take_chunks()  # they were sent before these bytes
+            self._take_chunks()  # the chunks were sent before these bytes
             self._heard += self._frames.feed(self._endpoint.buffer[:nbytes])
 
     def _due(self) -> Iterator[ToBroker]:
@@ -120,7 +120,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
             self._transport.resume_reading()
 
     def _greet(self, hello: Hello) -> None:
-        """Take a Hello; what is behind it waits where the hub has to be asked first."""
+        """Take a Hello. Later messages wait while the hub is asked."""
         if not self.user and (hello.token or hello.ticket):
             self._endpoint.silent_connections.leave(self)
             self._greeting = self._endpoint.identify(self, hello)
@@ -140,13 +140,13 @@ class Connection(asyncio.BufferedProtocol, Peer):
         except GpuShareError as error:
             self._refuse(error)
             return
-        except Exception as error:  # a border: no other client waits for this
+        except Exception as error:  # a border: the other clients must still be served
             self._endpoint.end_without_memory(error)
             log.exception("process %d could not be identified", self.pid)
             self.close()
             return
         if self._transport.is_closing():
-            return  # or what it has said would outlive it
+            return  # otherwise its session would outlive it
         if hello.token:
             self._check = self._endpoint.keep_checking(self, hello)
             self._check.add_done_callback(self._checked)
@@ -174,7 +174,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self._budget = budget
 
     def _enter(self) -> None:
-        """The client has said who it is, and counts from now on. Raises LimitExceeded."""
+        """Count the connection, since its user is known. Raises LimitExceeded."""
         self._endpoint.silent_connections.leave(self)
         if not self._counts and self._budget is not None:
             self._endpoint.rate_limiter.join(self._budget.user)
@@ -192,7 +192,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
         return bool(self._heard)
 
     def end_silent(self) -> None:
-        """End this connection: too many of its process have not said their user."""
+        """End this connection: its process has too many without a Hello."""
         self.send(Error(LimitExceeded.code, SILENT))
         self.close()
 
@@ -202,7 +202,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
 
     @property
     def is_silent(self) -> bool:
-        """Whether the client has not even tried to say who it is."""
+        """Whether the client has not sent a Hello yet."""
         return not self.greeted and self._greeting is None
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -222,9 +222,9 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self.send_frame(b"".join(map(framing.encode, messages)))
 
     def send_soon(self, message: Message) -> None:
-        """Send the message last in the present event: a session that receives a Yield wakes its
-        successor at once, and by then the broker should sleep, since with few processors both would
-        wait for its own."""
+        """Send the message last in the present event. A session that receives a Yield wakes its
+        successor at once. With few processors both would wait for the broker's, so the broker
+        should sleep by then."""
         self._endpoint.soon(partial(self.send, message))
 
     def send_frame(self, frame: bytes) -> None:
@@ -245,8 +245,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self._transport.abort()
 
     def send_with(self, message: Message, descriptor: int) -> None:
-        """Send past asyncio, which cannot send descriptors; so nothing may wait to be sent before
-        it."""
+        """Send past asyncio, which cannot send descriptors. So asyncio's buffer has to be empty."""
         if self._transport.is_closing():
             return
         own = self._transport.get_extra_info("socket").fileno()
@@ -255,7 +254,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
                 raise BlockingIOError("it does not read")
             with socket.socket(fileno=os.dup(own)) as connection:
                 socket.send_fds(connection, [framing.encode(message)], [descriptor])
-        except OSError as error:  # it comes again; what else this event decides is not lost
+        except OSError as error:  # it reconnects; the event's other decisions must not be lost
             log.warning(
                 "process %d is sent no memory, so its connection is closed: %s", self.pid, error
             )
@@ -279,25 +278,25 @@ class Connection(asyncio.BufferedProtocol, Peer):
             return
         for batch in self.channel.received():
             self._endpoint.service.take_chunks(self, batch)
-        if self.channel.is_over:  # or the event loop would look at it forever
+        if self.channel.is_over:  # otherwise the event loop would report it forever
             self._endpoint.forget(self.channel)
 
     def is_alive(self) -> bool:
-        """Whether its process computes: a killed one is seen for a while after its connection
-        ended."""
+        """Whether its process computes. A killed process stays visible for a while after its
+        connection ended."""
         if self.pid == 0:
-            return True  # of another container, whose processes cannot be seen
+            return True  # its container hides its processes
         return computes(self.pid)
 
     def abort_if_orphaned(self) -> None:
-        """Abort if its process has ended and left the connection to a child: C code that forks
-        tells no Python to close it. Processes of another container cannot be seen."""
+        """Abort if its process has ended and left the connection to a child. A fork by C code does
+        not let Python close the connection. Processes of another container cannot be seen."""
         if self.pid and not _exists(self.pid):
             self._transport.abort()
 
     def end_if_half_closed(self) -> None:
-        """Close again if closing failed for lack of memory: asyncio does not try again by itself,
-        and not at all if only the call of `connection_lost` was left to do."""
+        """Close again if closing failed for lack of memory. asyncio does not try again by itself,
+        and cannot if only the call of `connection_lost` was left."""
         if not self._transport.is_closing() or self.is_behind():
             return
         if not self._is_aborted:
@@ -314,7 +313,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self._transport.close()
 
     def _count(self, now: float) -> None:
-        """Keep the rate: a client in a wild loop must not cost its neighbours."""
+        """Enforce the message rate: a client in a wild loop must not slow its neighbours down."""
         if now >= self._window_end:
             self._window_end, self._in_window = now + RATE_WINDOW_SECONDS, 0
         self._in_window += 1
@@ -323,8 +322,8 @@ class Connection(asyncio.BufferedProtocol, Peer):
             raise LimitExceeded(f"more than {rate} messages per second; the connection is closed")
 
     def _refuse(self, error: GpuShareError) -> None:
-        """Say why, then close: after a message that cannot be read, no later one can be trusted."""
-        why = printable(str(error))  # or a client that is refused could write lines of the log
+        """Send the reason, then close: after an unreadable message no later one can be trusted."""
+        why = printable(str(error))  # otherwise a refused client could forge lines of the log
         log.warning("process %d of %s: %s", self.pid, self.user or f"uid {self.uid}", why)
         self._heard.clear()
         self.send(Error(error.code, str(error)))
@@ -334,7 +333,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
 
 
 def computes(pid: int) -> bool:
-    """Whether a thread of a process still runs its program; it may end while this is looked at."""
+    """Whether a thread of a process still runs its program. The process may end during the look."""
     threads = Path(f"/proc/{pid}/task")
     try:
         return any(_computes(threads / name / "stat") for name in os.listdir(threads))
@@ -343,8 +342,8 @@ def computes(pid: int) -> bool:
 
 
 def _exists(pid: int) -> bool:
-    """Whether there is such a process, also where the option hidepid of /proc hides those of other
-    users: one that cannot be seen may compute."""
+    """Whether the process exists, even if the option hidepid of /proc hides it: an invisible
+    process may compute."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -355,7 +354,8 @@ def _exists(pid: int) -> bool:
 
 
 def _computes(thread: Path) -> bool:
-    """Decide by its state and flags; the name before them ends at the last `)`."""
+    """Whether a thread computes, by its state and flags. The name before them ends at the last
+    `)`."""
     try:
         fields = thread.read_text().rpartition(")")[2].split()
     except OSError:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 
-MOST_LINES = 200  # of a window
+MOST_LINES = 200  # in a window
 WINDOW_SECONDS = 10.0
 
 
 class Throttle(logging.Filter):
-    """Lets MOST_LINES of a window through, and tells with the first line of the next window how
-    many were left out."""
+    """Lets MOST_LINES of a window through. The first line of the next window tells how many lines
+    were left out."""
 
     def __init__(self) -> None:
         super().__init__()

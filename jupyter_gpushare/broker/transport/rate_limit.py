@@ -1,9 +1,9 @@
 """Rate limits per user: how many connections each has, and whose messages are next.
 
-The broker is one event loop. A user whose messages take longer than a slice of it waits until all
-other users were served, whatever the number of connections that the messages come on. A user that
-goes on like that is limited to a part of the loop, even when it is otherwise idle, since the
-processors have other work.
+The broker is one event loop. A user whose messages take longer than a slice of its time waits until
+all other users were served, however many connections bring the messages. A user that continues like
+this is limited to a part of the loop, even if the loop is otherwise idle, since the processors have
+other work.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import Any, Protocol, TypeAlias
 
 from ...errors import LimitExceeded
 
-SLICE_SECONDS = 0.002  # of the loop, for one user
+SLICE_SECONDS = 0.002  # time of the loop for one user
 PERIOD_SECONDS = 0.01  # between the slices of a user that has nothing saved
-PART = 0.5  # of the loop, for a user that has nothing saved
-SAVED_SECONDS = 1.0  # of the loop at most: so all notebooks of a user come back at once
+PART = 0.5  # of the loop's time, for a user that has nothing saved
+SAVED_SECONDS = 1.0  # the most, so that all notebooks of a user can come back at once
 MOST_SILENT = 32  # connections of a process that have not said Hello yet
-MAX_BACKLOG_BYTES = 32 << 20  # that all connections of a user leave unread, and one message
-# Handles what a connection has said and its budget has time for; the rest waits again.
+MAX_BACKLOG_BYTES = 32 << 20  # unread on all connections of a user, besides one message
+# Handles messages of a connection while its budget has time; further messages wait again.
 Handler: TypeAlias = Callable[[], None]
 
 
 class Reader(Protocol):
-    """A connection that is sent something."""
+    """A connection that the broker sends messages on."""
 
     @property
     def unread_bytes(self) -> int: ...
 
     def stop(self) -> None:
-        """It does not read."""
+        """End the connection, since it does not read."""
 
 
 class Silent(Protocol):
@@ -49,9 +49,9 @@ class Silent(Protocol):
 
 
 class SilentConnections:
-    """Owns the connections that have not said Hello yet: few of a process, whose id is 0 where it
-    cannot be seen, and of a Unix user no more than it may have connections. If there are more, the
-    oldest is ended: so they keep out no client that says Hello at once."""
+    """Owns the connections without a Hello, and limits their number for each process and Unix user.
+    An invisible process has the id 0, and no limit of its own. Above a limit the oldest connection
+    is ended, so silent ones keep out no client that says Hello at once."""
 
     def __init__(self, most_of_a_uid: int) -> None:
         self._most_of_a_uid = most_of_a_uid
@@ -68,7 +68,7 @@ class SilentConnections:
                 self._end(silent)
 
     def leave(self, one: Silent) -> None:
-        """It has spoken, or gone."""
+        """Forget a connection that has said Hello, or has ended."""
         self._of_uid[one.uid].pop(one, None)
         self._of_process[one.uid, one.pid].pop(one, None)
         if not self._of_process[one.uid, one.pid]:
@@ -80,36 +80,35 @@ class SilentConnections:
 
 
 class Budget:
-    """The connections of one user, and the time of the loop that it may use. A token bucket:
-    `saved` seconds are used up by messages, and come back with time. Times are monotonic
-    seconds."""
+    """The connections of one user, and a token bucket for its time of the loop: messages use the
+    `saved` seconds up, and time restores them. Times are monotonic seconds."""
 
     def __init__(self, user: str) -> None:
         self.user = user
         self.connections = 0
         self.waiting: deque[Handler] = deque()
-        self.behind: set[Reader] = set()  # that have not read all they were sent
+        self.behind: set[Reader] = set()  # readers with unread messages
         self.saved = SAVED_SECONDS
         self._since = self._used = 0.0
 
     def begin(self, now: float) -> None:
-        """A connection of this user is served."""
+        """Begin to serve a connection of this user."""
         if now - self._since >= PERIOD_SECONDS:
             self.refresh(now)
 
     def refresh(self, now: float) -> None:
-        """Give the user a slice again, if it has saved anything."""
+        """Begin a new slice, and add the time saved since the last one."""
         self.saved = min(SAVED_SECONDS, self.saved + PART * (now - self._since))
         self._since, self._used = now, 0.0
 
     def spend(self, seconds: float) -> None:
-        """Seconds of the processor."""
+        """Charge the user for seconds of processor time."""
         self._used += seconds
         self.saved -= seconds
 
     def falls_behind(self, reader: Reader, last_bytes: int) -> None:
-        """Note that the reader has not read all; `last_bytes` were sent last. If the connections of
-        the user together leave too much unread, end the one that has read least."""
+        """Note that the reader has unread messages; the last one has `last_bytes`. If the user's
+        connections together leave too much unread, end the one with the most unread bytes."""
         self.behind = {each for each in (*self.behind, reader) if each.unread_bytes}
         if sum(each.unread_bytes for each in self.behind) > MAX_BACKLOG_BYTES + last_bytes:
             max(self.behind, key=lambda each: each.unread_bytes).stop()
@@ -120,8 +119,8 @@ class Budget:
 
 
 class RateLimiter:
-    """Owns the budgets of all users. `later` calls a function after a time in seconds, and after
-    all other connections that have sent something by then were served."""
+    """Owns the budgets of all users. `later` calls a function after some seconds, and after serving
+    all connections that have sent something by then."""
 
     def __init__(
         self, most_connections: int, later: Callable[[float, Callable[[], None]], Any]
@@ -129,14 +128,14 @@ class RateLimiter:
         self._most = most_connections
         self._later = later
         self._budgets: dict[str, Budget] = {}
-        self._waiting: dict[Budget, None] = {}  # in the order in which they came
+        self._waiting: dict[Budget, None] = {}  # in order of arrival
         self._is_due = False
 
     def budget(self, user: str) -> Budget:
         return self._budgets.setdefault(user, Budget(user))
 
     def join(self, user: str) -> Budget:
-        """Raises LimitExceeded where the user has too many connections."""
+        """Count a new connection. Raises LimitExceeded if the user has too many."""
         budget = self.budget(user)
         if budget.connections >= self._most:
             raise LimitExceeded(
@@ -147,11 +146,12 @@ class RateLimiter:
         return budget
 
     def leave(self, budget: Budget) -> None:
-        """The budget stays: a user gains nothing by leaving and coming back."""
+        """Forget a connection. The budget stays, so a user gains nothing by leaving and coming
+        back."""
         budget.connections -= 1
 
     def wait(self, budget: Budget, handle: Handler) -> None:
-        """Let the connection wait: there is no time for its further messages."""
+        """Let the connection wait, since there is no time for its further messages."""
         budget.waiting.append(handle)
         self._waiting[budget] = None
         self._be_called()
@@ -163,7 +163,7 @@ class RateLimiter:
             self._later(0.0 if has_saved else PERIOD_SECONDS, self._serve)
 
     def _serve(self) -> None:
-        """Serve a slice for each user that waits; one with more messages waits again."""
+        """Serve a slice for each waiting user. A user with more messages waits again."""
         due, self._waiting = self._waiting, {}
         for budget in due:
             budget.refresh(time.monotonic())

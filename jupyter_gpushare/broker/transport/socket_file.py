@@ -24,7 +24,7 @@ from ...wire.launch import (
 from ..admin.live_changes import LiveChanges
 from ..grants.recovery import RecoveryJournal
 
-ENDING_SECONDS = 2.0  # that a broker that cannot be reached any more may take to end
+ENDING_SECONDS = 2.0  # an unreachable broker ends within this time
 
 
 class AlreadyRunning(GpuShareError):
@@ -41,7 +41,8 @@ class SocketFile:
         self._number = path.stat().st_ino
 
     def is_there(self) -> bool:
-        """Whether the path still is this file; if that cannot be seen, it was not removed."""
+        """Whether the path still is this file. If the path cannot be examined, the answer is
+        yes."""
         try:
             return self.path.stat().st_ino == self._number
         except (FileNotFoundError, NotADirectoryError):
@@ -50,20 +51,23 @@ class SocketFile:
             return True
 
     def remove(self) -> None:
-        """Remove the file, but never that of a later broker."""
+        """Remove the file, unless it is that of a later broker."""
         if self.is_there():
             self.path.unlink(missing_ok=True)
 
 
 def open_lock(path: Path) -> IO[str]:
-    """Open it for this user alone: others could take the lock as well. It may contain anything."""
+    """Open the lock for this user alone: other users could take it as well. Its content is not
+    trusted."""
     return open(open_own(path, os.O_APPEND), "a+", errors="replace")
 
 
 def own_socket(lock: IO[str], path: Path) -> bool:
-    """Take the lock for this process's life; True if the last owner may have left sessions.
+    """Take the lock for the life of this process. Return whether the last owner may have left
+    sessions.
 
-    A broker that does not answer is about to end, or to listen: wait for it.
+    A broker that has the lock and does not answer is about to end or to listen, so this waits for
+    it.
     """
     deadline = time.monotonic() + ENDING_SECONDS
     while not _is_taken(lock):
@@ -81,8 +85,8 @@ def leave_word(
     path: Path, settings: Settings, journal: RecoveryJournal, changes: LiveChanges
 ) -> None:
     """Tell the next broker that this one had sessions, although the lock has gone with its
-    directory: leave another lock that says so. The directory may be missing, or the lock may be the
-    next broker's already."""
+    directory. A new lock file says so. The directory may be missing, or the next broker may have
+    the lock already."""
     with contextlib.suppress(GpuShareError, OSError):
         make_directory(path.parent, is_shared(settings))
         with open_lock(path.with_suffix(".lock")) as lock:
@@ -94,12 +98,13 @@ def leave_word(
 
 
 def open_journal(path: Path) -> IO[bytes]:
-    """The recovery journal of the broker at this socket, to read and write by its descriptor."""
+    """Open the recovery journal of the broker at this socket, to be read and written by its
+    descriptor."""
     return open(open_own(path.with_suffix(".turns")), "rb")
 
 
 def _is_taken(lock: IO[str]) -> bool:
-    """Whether the lock is ours now."""
+    """Take the lock if no process has it; return whether it is ours now."""
     with contextlib.suppress(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
@@ -118,10 +123,9 @@ def _sign(lock: IO[str]) -> None:
 
 
 def listen(path: Path, settings: Settings) -> socket.socket:
-    """Listen on the path. The caller has the lock, so a socket file that lies there is a dead
-    broker's.
+    """Listen on the path. The caller has the lock, so an existing socket file is a dead broker's.
 
-    No client can connect before it listens, and by then it has its group and mode.
+    The socket gets its group and mode before it listens, so no client connects earlier.
     """
     try:
         path.unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""Checkpoints of a job, from which it goes on after it was asked to yield, or was lost."""
+"""Checkpoints of a job, from which it resumes after it was asked to yield, or was lost."""

@@ -1,6 +1,6 @@
 """SIGTERM, which a batch system sends to each process of a job that it ends: the job saves first.
 
-A library that looks finds a handler in Python, and so leaves the signal alone. Lightning would end
+A library that finds a handler in Python leaves the signal alone. Without one, Lightning would end
 its training.
 """
 
@@ -20,16 +20,16 @@ WORKERS, BEGIN = "torch.utils.data._utils.signal_handling", "_set_worker_signal_
 
 
 def bear_if_told() -> None:
-    """Bear SIGTERM if the launcher has started this process with it ignored, since it is to
-    save."""
+    """Bear SIGTERM if the launcher has started this process with the signal ignored, so that the
+    process can save."""
     if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
         bear()
 
 
 def bear() -> None:
-    """Let SIGTERM end this process, and workers that PyTorch forks from it, only if it comes from
-    their own process group. A handler of the user stays, and programs that this process starts end
-    by the signal."""
+    """Let SIGTERM end this process, and workers that PyTorch forks from it, only if the signal
+    comes from their own process group. A handler of the user stays. Programs that this process
+    starts end by the signal as usual."""
     if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN):
         return
     with suppress(ValueError):  # another thread than the main one
@@ -45,7 +45,8 @@ def end(number: int, _: object) -> None:
 
 
 def let_workers_bear(workers: Any) -> None:
-    """A worker has its own handler: it ends quietly if the process that forked it ends it."""
+    """Let a worker bear SIGTERM after PyTorch has set its handler, by which it ends quietly if the
+    process that forked it ends it."""
 
     def bears(begin: Callable[..., None], _: object, given: Any, named: Any) -> None:
         begin(*given, **named)

@@ -7,8 +7,8 @@ from threading import Lock, get_ident
 
 
 class Cells:
-    """The cells that run, counted by thread: cells of subshells and messages of widgets run in
-    another thread than the training, and in one thread a cell may run inside another."""
+    """The cells that run, counted by thread. Subshells and messages of widgets run cells in another
+    thread than the training, and a cell may run inside another one in one thread."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -40,8 +40,8 @@ class Cells:
             return is_outermost, not self._running and self._assumed is None
 
     def _is_none_but_assumed(self) -> bool:
-        """The cell that was assumed in this thread is the one that is announced now, or has
-        ended."""
+        """Whether no cell runs. The cell that was assumed in this thread is the announced one, or
+        has ended."""
         if self._assumed == get_ident():
             self._assumed = None
         return not self._running and self._assumed is None

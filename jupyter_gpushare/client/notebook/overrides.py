@@ -15,8 +15,9 @@ from ..session.session import Session
 def applied(session: Session, given: Mapping[str, Any]) -> Iterator[None]:
     """Apply the options of a block in an open session: weight and priority hold within the block.
 
-    Raises InvalidValue for another device or number of devices. A name of its own is ignored, and
-    the session reports that: a script that names its session also runs in a notebook that shares.
+    Raises InvalidValue for another device or number of devices. A name of the block's own is
+    ignored, and the session reports that, so a script that names its session also runs in a
+    notebook that shares.
     """
     check(given)
     for name in PLACE:

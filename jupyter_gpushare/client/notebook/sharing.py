@@ -81,9 +81,9 @@ class _Sharing:
             self.detach()
 
     def end_explicit(self) -> None:
-        """A thread that waits for the turn is in a block of its own: then this one is not the last
-        that is open."""
-        self._explicit.pop()  # a generator may be closed in another thread than it was begun
+        """End a block. If another thread waits for the turn, that thread is in a block of its own,
+        so this one is not the last that is open."""
+        self._explicit.pop()  # any one: another thread may close a generator
         self.session.unless_waiting(self._end_last_explicit)
 
     def _end_last_explicit(self) -> None:
@@ -120,9 +120,9 @@ class _Sharing:
                 self._leader = 0
 
     def cell_ended(self, is_last: bool) -> None:
-        """Give the turn back, unless other cells run or another thread is inside an iteration: that
+        """Give the turn back, unless other cells run or another thread is inside an iteration. That
         thread keeps the turn until its own boundary, and the keeper notices a thread that reaches
-        none. A thread that waits for the turn does not keep the cell from its end."""
+        none. A thread that waits for the turn does not delay the end of the cell."""
         if not self.session.unless_waiting(partial(self._leave, is_last)) and is_last:
             self.session.cell_ends()
 
@@ -268,8 +268,8 @@ def _is_job_without_broker() -> bool:
 
 
 def job_has_broker(settings: Settings) -> bool:
-    """Whether a job shares its GPUs. On this machine it starts the broker where none runs, as a
-    notebook would: one that is opened later has to find the rank. On a node of a cluster it uses
+    """Whether a job shares its GPUs. On this machine, start a broker if none runs, as a notebook
+    would, so that a notebook that is opened later finds the rank there. On a node of a cluster, use
     the broker that runs there."""
     try:
         launch.connect(settings, start=settings.cluster_engine == "local").close()

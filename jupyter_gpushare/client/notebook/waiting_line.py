@@ -1,10 +1,10 @@
 """The waiting line: one line that tells why a process waits for the device, and for how long.
 
-The session calls it in the thread that waits, about twice a second, and `finish_wait` at the end of
-each wait. A cell has one line for all its waits. While it takes turns, so that waits and turns
-follow each other sooner than a person reads, the line is one steady sentence for all of them. The
-line sums up what the session has counted, including waits too short to be shown, so that all lines
-together agree with `status`.
+The session calls it in the thread that waits, about twice a second, and calls `finish_wait` at the
+end of each wait. A cell has one line for all its waits. While waits and turns follow each other
+faster than a person reads, the line is one steady sentence for all of them. The line sums up what
+the session has counted, including waits too short to be shown, so that all lines together agree
+with `status`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ..end_of_wait import TOLD_SECONDS, told_seconds
 
 CLEAR = "\r\x1b[K"  # go to the first column and erase the line
 REFRESH_SECONDS = 1.0  # between two texts of a steady line
-# The longest round of turns that is too quick to read each of its waits; and the wait after which a
-# line is no longer steady, at least. labextension/src/state/queue.ts has the same numbers.
+# The longest round of turns that is too quick to read each of its waits, and the least wait after
+# which a line is no longer steady. labextension/src/state/queue.ts has the same numbers.
 ROUND_SECONDS, LEAST_SECONDS = 20.0, 6.0
 COUNTED_SECONDS = 0.05  # a shorter wait adds to the time, but not to "3 waits"
 STOP = "Interrupt the cell to stop waiting."
@@ -76,7 +76,7 @@ class Rounds:
 
     @property
     def share(self) -> float:
-        """The part of the time since the first turn for which the session has had the device."""
+        """The part of the time since the first turn in which the session has had the device."""
         return min(self._share, 1.0)
 
     def are_quick(self, seconds: float) -> bool:
@@ -113,8 +113,8 @@ class WaitingLine(ABC):
                 self._try(self.show, sentence(wait))
 
     def finish_wait(self, seconds: float, device_seconds: float = 0.0) -> None:
-        """Count a wait of that many seconds, which has ended; `device_seconds` are those that the
-        session has used so far."""
+        """Count a wait of `seconds`, which has ended; `device_seconds` are those that the session
+        has used so far."""
         with self._lock:
             self._times += seconds >= COUNTED_SECONDS
             self._seconds += seconds

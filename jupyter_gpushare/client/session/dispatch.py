@@ -84,7 +84,7 @@ class Dispatch:
         return notices
 
     def _on_grant(self, grant: Grant) -> None:
-        """Use the lane; where the session waits, its turn begins, once its memory is in. Grants of
+        """Use the lane. If the session waits, its turn begins once its memory is in. Grants of
         other turns belong to requests that were withdrawn."""
         turn = self._turn
         if grant.turn != turn.number:
@@ -99,15 +99,15 @@ class Dispatch:
             self._lane_use.use(grant)
 
     def _on_give_back(self, message: GiveBack) -> None:
-        """Return free memory to the device, only between cells: then no thread allocates."""
+        """Return free memory to the device, but only between cells, when no thread allocates."""
         residency, holding = self._residency, self._turn.holding
         if not (residency.busy or holding or residency.paged_out_bytes):
             self._owner.memory.give_back()
             self._link.say(self._usage.report(time.monotonic(), holding))
 
     def _on_room(self, message: Room) -> None:
-        """Note the room. A session that waits, and needs more, says that it has to be measured:
-        it needs a turn to learn how far it can be squeezed."""
+        """Note the room. If the session waits and needs more, it reports that its demand has to be
+        measured: it needs a turn to learn how far it can be squeezed."""
         self._lane_use.leave_room(message.bytes)
         if self._turn.waiting and self._owner.memory.has_to_learn():
             self._link.say(self._usage.report(time.monotonic(), self._turn.holding))

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 LEAST_SECONDS = 0.005  # a shorter gap is not worth two messages
-MOVES = 2  # gaps of fewer times the seconds in which the lane is emptied gain nothing
-WANTED_SECONDS = 10.0  # after a preemption request, for which others are taken to want the device
+MOVES = 2  # multiple of the time to empty the lane; a shorter gap gains nothing
+WANTED_SECONDS = 10.0  # how long after a preemption request others are taken to want the device
 
 
 class Gaps:

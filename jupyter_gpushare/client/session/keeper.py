@@ -2,7 +2,7 @@
 
 The keeper notices a hang-up of the connection, so that a restarted broker learns at once which
 session has the turn, even while user code computes for minutes. It also gives the turn back between
-two iterations, where user code may do something else for minutes.
+two iterations, when user code may do something else for minutes.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .usage import Owner
 
 HANG_UP_LOOK_MILLISECONDS = 5_000  # a descriptor may have been closed and reused unnoticed
 IDLE_LOOK_MILLISECONDS = 50  # to see that the turn is wanted when no boundary checks it
-NO_ROOM_RETRY_SECONDS = 1.0  # after there was no room for survivors
-END_SECONDS = 2.0  # for which the end of a process waits for keepers
+NO_ROOM_RETRY_SECONDS = 1.0  # after survivors found no room
+END_SECONDS = 2.0  # how long the end of a process waits for keepers
 
 
 class Keeper:
@@ -90,7 +90,7 @@ class Keeper:
             self._ends.wait(pause)
 
     def _is_looked_after(self, look: Callable[[], bool]) -> bool:
-        """Return what `look` returns; False after any error, so that the keeper tries again.
+        """Return the result of `look`; False after any error, so that the keeper tries again.
         Without the keeper nothing restores a connection while user code computes."""
         try:
             return look()
@@ -123,16 +123,15 @@ class Keeper:
         return self._link.client is client
 
     def _look_milliseconds(self) -> int:
-        """Return the longest sleep. While a cell runs, a message does not end the sleep: the keeper
-        would compete for the interpreter with the thread that finds the same message at its
-        boundary."""
+        """Return the longest sleep. While a cell runs, messages do not wake the keeper: it would
+        compete for the interpreter with the thread that finds the same message at its boundary."""
         is_soon = self._residency.busy or self._turn.asked
         return IDLE_LOOK_MILLISECONDS if is_soon else HANG_UP_LOOK_MILLISECONDS
 
     def _look_between_iterations(self) -> None:
-        """Take messages, and give the turn back if it is wanted, where no thread of an iteration
-        does: user code may do something else for minutes. This does not wait for locks: a thread
-        that has one begins an iteration, or ends one and looks itself."""
+        """Between iterations, take messages and give the turn back if it is wanted: user code may
+        do something else for minutes. This does not wait for locks, since a thread that has one
+        begins an iteration, or ends one and looks itself."""
         if self._residency.returning or time.monotonic() < self._next_try:
             return
         if self._owner.entering.acquire(blocking=False):
@@ -177,7 +176,7 @@ _kept: set[Keeper] = set()  # the keepers with a running thread
 
 
 def _end_keepers() -> None:
-    """End all keepers at the end of the process. Later Python would end a thread that asks for the
+    """End all keepers at the end of the process. Later, Python would end a thread that asks for the
     GIL in the middle of its stack, which aborts the process if a C++ frame is on that stack."""
     end = time.monotonic() + END_SECONDS
     for keeper in tuple(_kept):

@@ -36,13 +36,13 @@ class LaneUse:
         self._placement = placement
         self.trouble = ""  # why iterations of the last grant run outside of the lane
         self._told = ""  # what the notebook does since there is no room for its survivors
-        self._owes_keep = False  # they have moved out of the lane without room, and not to disk
+        self._owes_keep = False  # survivors have left the lane without room, and not to disk
         self.squeezed_bytes = 0  # as the last grant says
         self.is_shared = False  # another session may use the lane at the same time
 
     def use(self, grant: Grant) -> None:
-        """Use the lane of a grant for the next iterations. The broker's own copy of a grant that
-        came by a direct handoff changes nothing."""
+        """Use the lane of a grant for the next iterations. The broker's own copy of a grant changes
+        nothing if the grant came by a direct handoff before."""
         lane, size = self._link.lane_of(grant)
         if lane is not None:
             if lane.grant == grant:
@@ -59,7 +59,7 @@ class LaneUse:
         self.trouble = trouble
 
     def leave_room(self, size: int) -> None:
-        """The other sessions leave this one `size` bytes of the device."""
+        """Note that the other sessions leave this one `size` bytes of the device."""
         self._placement.room = size
         self._owner.memory.leave_room(size)
 
@@ -78,13 +78,13 @@ class LaneUse:
 
     @property
     def keeps_survivors(self) -> bool:
-        """Whether there was no room for them outside of the lane."""
+        """Whether survivors stay in the lane, since there was no room for them outside of it."""
         return bool(self._told)
 
     def may_leave(self, is_wanted: bool = False) -> bool:
-        """Return whether nothing is alive in the lane, after survivors have moved out if there is
-        room for them outside of it, and no other thread may be using them. If there is none, and
-        another session waits for the turn, all memory of this one is paged out."""
+        """Move survivors out of the lane if there is room for them outside of it and no other
+        thread may be using them. Return whether nothing is alive in the lane. If there is no room
+        and another session waits for the turn, page all memory of this session out."""
         if not (survivors := self.survivors()) and not self._owes_keep:
             return True
         try:
@@ -101,8 +101,8 @@ class LaneUse:
 
     def await_others(self) -> None:
         """Wait until no other thread may be using survivors, but not for long: one of them may be
-        waiting for this one. Meanwhile none begins an iteration, and what they allocate lies
-        outside of the lane."""
+        waiting for this one. Meanwhile other threads begin no iteration, and allocate outside of
+        the lane."""
         end = time.monotonic() + OTHERS_SECONDS
         while self.survivors() and not self._owner.memory.may_move() and time.monotonic() < end:
             time.sleep(LOOK_SECONDS)

@@ -112,7 +112,7 @@ class Link:
         self.rests = False
 
     def drop(self) -> None:
-        """Forget a connection that ended; the next registration says what was sent on it."""
+        """Forget a connection that ended; the next registration repeats what was sent on it."""
         if self.client is not None:
             self.client.close()
             self._watch(-1)
@@ -136,7 +136,7 @@ class Link:
         return True
 
     def restored_aside(self) -> bool:
-        """Do as `restored`, for the keeper, while other threads may continue. Return True if the
+        """Like `restored`, for the keeper, while other threads may continue. Return True if the
         link is closed."""
         self.is_restoring = True
         try:
@@ -153,8 +153,8 @@ class Link:
     # --- send and hear -----------------------------------------------------------------------
 
     def say(self, message: Message) -> None:
-        """Send a message. If the connection is lost, or the session rests and so the broker does
-        not know it, nothing is sent: the next registration says the same."""
+        """Send a message. Nothing is sent if the connection is lost, or if the session rests, so
+        that the broker does not know it: the next registration says the same."""
         if self.rests:
             return
         try:
@@ -170,8 +170,8 @@ class Link:
 
     @contextlib.contextmanager
     def _in_order(self) -> Iterator[None]:
-        """Wrap a request or a registration: after an interrupt in the wait for its answer the
-        connection ends, since that answer would be taken for the answer to the next request."""
+        """Wrap a request or a registration. If an interrupt comes during the wait for its answer,
+        end the connection, since that answer would be taken for the answer to the next request."""
         try:
             yield
         except GpuShareError:
@@ -223,9 +223,10 @@ class Link:
                 self.client.ask(Close(), seconds=GOODBYE_SECONDS)
 
     def close(self) -> None:
-        """End the connection, from any thread, also while another one has the lock and waits. That
-        one may be about to poll the descriptor, and a number that is closed is soon the number of
-        another file: so the descriptor is closed under the lock, by that thread or the keeper."""
+        """End the connection, from any thread, even while another thread has the lock and waits.
+        That thread may be about to poll the descriptor, and the number of a closed descriptor is
+        soon that of another file. So that thread or the keeper closes the descriptor, under the
+        lock."""
         if (client := self.client) is not None:
             client.shut_down()
         if self.lock.acquire(blocking=False):

@@ -26,8 +26,8 @@ class HeldBytes(NamedTuple):
 
 
 class PageQuotas(NamedTuple):
-    """The most bytes of the page file of `one` session, and of `all` that are in one directory; 0:
-    as many as leave its file system enough."""
+    """The most bytes of the page file of `one` session, and of `all` page files in one directory;
+    0: no limit, as long as the file system keeps enough free."""
 
     one: int = 0
     all: int = 0
@@ -38,16 +38,16 @@ class Memory(Protocol):
 
     how: str  # one sentence for people
     has_news: bool  # the demand has to be reported at once
-    seconds_to_move: float  # in which survivors leave the lane
-    is_torn: bool  # another thread ended the iteration, whose own may still use the lane
+    seconds_to_move: float  # how long survivors take to leave the lane
+    is_torn: bool  # another thread ended the iteration; its own one may still use the lane
 
     @property
     def why_not_squeezed(self) -> str:
-        """An empty string, or why nothing is squeezed, whatever the user wants."""
+        """An empty string, or why nothing can be squeezed, whatever the user wants."""
 
     @property
     def squeeze_progress(self) -> str:
-        """An empty string, or how much is known so far of how far iterations can be squeezed."""
+        """An empty string, or how far the learning of squeeze options has come."""
 
     @property
     def how_squeezed(self) -> str:
@@ -77,12 +77,12 @@ class Memory(Protocol):
         """Return the bytes in use now."""
 
     def held_by(self, variables: Mapping[str, Any]) -> list[HeldBytes]:
-        """Return what variables of a notebook hold that its next iteration does without. No
-        iteration may begin meanwhile."""
+        """Return the memory that variables of a notebook hold and its next iteration does not need.
+        No iteration may begin meanwhile."""
 
     def measure_anew(self) -> None:
-        """The user may free memory now: forget what earlier iterations needed once the next one has
-        ended."""
+        """Forget what earlier iterations needed once the next one has ended, since the user may
+        free memory now."""
 
     def want_squeeze(self, wanted: Wanted) -> None:
         """Squeeze the next iterations as the user wants it."""
@@ -91,8 +91,8 @@ class Memory(Protocol):
         """Note that the other sessions leave this one `size` bytes of the device."""
 
     def has_to_learn(self) -> bool:
-        """Whether it needs more than that, and has to learn how far iterations can be squeezed.
-        Then its demand is not measured until it has."""
+        """Whether iterations need more than the room, and have to show how far they can be
+        squeezed. Until then the demand is not measured."""
 
     def squeeze_to(self, size: int) -> None:
         """Squeeze the next iterations to `size` bytes of the lane, if the user leaves that to the
@@ -120,8 +120,8 @@ class Memory(Protocol):
         """Cancel a `page_out` that runs in another thread."""
 
     def page_in(self) -> str:
-        """Read that memory back to its addresses. Return an empty string, or what could not be
-        read."""
+        """Read that memory back to its addresses. Return an empty string, or which memory could not
+        be read."""
 
     def bytes_out(self) -> int:
         """Return the bytes of that memory that are still out, and may come back."""
@@ -226,9 +226,9 @@ class WholeProcess:
 
 
 class ProcessOnGpu(WholeProcess):
-    """The memory of a process on a GPU: all bytes that the driver reports for this process, of
-    whatever framework, count as persistent; of several GPUs, the largest figure of one counts on
-    each. The demand is unknown until there are any."""
+    """The memory of a process on a GPU: all bytes that the driver reports for it, of whatever
+    framework, count as persistent. With several GPUs, the largest figure counts on each. The demand
+    is unknown until there are any bytes."""
 
     def __init__(self, *uuids: str) -> None:
         self._uuids = uuids

@@ -39,8 +39,8 @@ class Placement:
         return ",".join(self.host_devices) or self.host_device
 
     def wanted(self) -> tuple[str, list[str]]:
-        """Return the device to request, and those among which the broker chooses; after the first
-        answer the device that the session has."""
+        """Return the device to request, and those among which the broker chooses. After the first
+        answer this is the device that the session has."""
         if self.devices != 1:
             return "auto", self._uuids or visible.wanted_at_once(self.device, self.devices)
         here = self._uuid or self.host_device
@@ -67,8 +67,8 @@ class Placement:
             self.device = visible.settle(self.device, answer.uuid)
 
     def counted(self, memory: Memory) -> Memory:
-        """Return `memory`; or, if that would count the whole process, the driver's figures on
-        GPUs."""
+        """Return `memory`. On a GPU, if `memory` would count the whole process, return a count of
+        the driver's figures instead."""
         if type(memory) is not WholeProcess:
             return memory
         if self.host_devices:

@@ -47,8 +47,9 @@ class Registration:
         self._secret = secret
 
     def message(self) -> Open:
-        """Return what this session is, and what it holds or waits for. The key of its handoff slot
-        is new: a direct handoff that was written for an earlier broker no longer gives a turn."""
+        """Return the message: what this session is, and what it holds or waits for. The key of its
+        handoff slot is new, so a direct handoff that was written for an earlier broker no longer
+        gives a turn."""
         self._turn.note_gone()
         owner, usage, turn, residency = self._owner, self._usage, self._turn, self._residency
         device, among = self._placement.wanted()
@@ -85,8 +86,7 @@ class Registration:
         )
 
     def accept(self, answer: Opened) -> None:
-        """Apply the answer. Raises ProtocolError if the broker is too old for what was
-        requested."""
+        """Apply the answer. Raises ProtocolError if the broker is too old for the request."""
         self._placement.settle(answer)
         self._owner.memory = self._placement.counted(self._owner.memory)
         self._owner.memory.leave_room(self._placement.room)

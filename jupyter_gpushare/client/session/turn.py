@@ -52,7 +52,7 @@ class Turn:
         self.number = 0
         self.holding = False
         self.waiting = False
-        self.has_begun = False  # one has, since this cell began
+        self.has_begun = False  # a turn has begun since this cell began
         self._waiter = 0  # the thread that waits, or has waited
         self.asked: Yield | None = None  # the request to end it at the next boundary
         self.refusal: GpuShareError | None = None
@@ -75,7 +75,7 @@ class Turn:
                 self._begin_wait()
             ask_for_place()
             with self._link.lock, contextlib.suppress(ConnectionLost):
-                self._link.connected().send(Request(self.number))  # or the next connection does
+                self._link.connected().send(Request(self.number))  # or the next registration does
             self._await_grant()
         except BaseException:
             with self._link.lock:
@@ -96,8 +96,8 @@ class Turn:
         self.asked = None
 
     def _prepare_idle_turn(self) -> None:
-        """Let the idle turn give the next turn back between iterations without Python; but not on a
-        GPU, since only PyTorch knows what is alive there, and can wait for the work of the GPU.
+        """Let the idle turn give the next turn back between iterations without Python. On a GPU it
+        cannot, since only PyTorch knows what is alive there, and can wait for the work of the GPU.
         This is done now, because the device waits when the turn begins."""
         if not self._placement.is_gpu and self._placement.devices == 1:
             self._idle_turn.prepare(self.number, encode(Finish(self.number)))
@@ -112,7 +112,7 @@ class Turn:
             retries = pauses()
             if given := self._sleep(client):
                 with self._link.lock:
-                    if self._link.client is client:  # otherwise it is of an earlier broker
+                    if self._link.client is client:  # otherwise an earlier broker has sent it
                         self._link.take(Grant(*given))
                     if self.holding:
                         return
@@ -141,8 +141,9 @@ class Turn:
             return self._link.client
 
     def _take_received(self, client: Client) -> None:
-        """Take what has come, also what came in one piece with a grant, such as a request to yield:
-        the next boundary, for whose end another session waits, need not."""
+        """Take all messages that have come, including those in one piece with a grant, such as a
+        request to yield. Another session waits for the end of the next boundary, which then need
+        not read them."""
         self._link.take(client.receive())
         while client.has_received and not self.refusal:
             self._link.take(client.receive())
@@ -225,7 +226,7 @@ class Turn:
             self._link.say(NewKey(key))
 
     def was_registered(self) -> None:
-        """Forget a preemption request, whose successor was named on the connection before."""
+        """Forget a preemption request: its successor was named on the connection before."""
         self.asked = None
         if not self.holding:
             self._ended = self.number - self.waiting
@@ -250,8 +251,8 @@ class Turn:
             self._link.await_message()
 
     def _has_news(self) -> bool:
-        """Whether a message has come. If a successor is named in what the system has, the direct
-        handoff is made at once: the successor gets the turn sooner, and messages find it over."""
+        """Whether a message has come. If one that is still unread names a successor, hand the turn
+        off at once. The successor gets the turn sooner, and the messages are read after its end."""
         client = self._link.connected()
         if client.has_received:
             return True
@@ -273,8 +274,8 @@ class Turn:
 
     def give_back(self) -> None:
         """Leave the device to the successor, unless survivors of the lane can stay nowhere else.
-        The next connection says the same after ConnectionLost, which this raises. The caller holds
-        the turn, so its end was not said yet."""
+        Raises ConnectionLost; then the next registration reports the end. The caller holds the
+        turn, so the broker was not told of its end yet."""
         if not self._lane_use.may_leave(is_wanted=self.asked is not None):
             return
         self._leave_lane()
@@ -290,23 +291,22 @@ class Turn:
             raise
 
     def _leave_lane(self) -> None:
-        """Leave the lane, and tell the broker what this process has of the device from now on, if
-        that is more than it knows: before another session has the turn, and its room."""
+        """Leave the lane. If this process now has more of the device than the broker knows, tell
+        the broker before another session has the turn and its room."""
         self._lane_use.leave()
         if self._usage.has_news:
             self._link.say(self._usage.report(time.monotonic(), self.holding))
 
     def _say_end_after(self, error: BaseException) -> None:
-        """Tell the broker of the end of the turn also after an interrupt in between. User code may
-        catch it, and compute nothing for long; then this process has no turn, and no other session
-        would get one."""
+        """Tell the broker of the end of the turn even if an interrupt came in between. User code
+        may catch the interrupt and compute nothing for long. Until the broker is told, no other
+        session would get a turn."""
         if not isinstance(error, GpuShareError) and not self.holding:
             self.say_end()
 
     def end(self) -> None:
-        """Give the turn back; or say that it has ended, which an interrupt may have prevented
-        before."""
-        with contextlib.suppress(ConnectionLost):  # the next connection says the same
+        """Give the turn back; or report its end, if an interrupt has prevented that before."""
+        with contextlib.suppress(ConnectionLost):  # the next registration reports the end
             if self.holding:
                 self.give_back()
             else:

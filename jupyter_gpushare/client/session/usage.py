@@ -52,9 +52,9 @@ class Usage:
         self._reported = 0
         self._told: Progress | None = None
         self._reported_at = -math.inf
-        self._curve: Curve | None = None  # that was reported last
+        self._curve: Curve | None = None  # the one that was reported last
         self._curve_at = -math.inf
-        self._first_iteration = 0  # how many came before those that are declared
+        self._first_iteration = 0  # the number of iterations before the declared ones
         self._last_iteration = _plus(0, remaining)  # the number of the last declared iteration
 
     # --- the clock of this turn, or of this wait ---------------------------------------------
@@ -78,7 +78,7 @@ class Usage:
         return time.monotonic() - self.since
 
     def tell_wait(self, turn: int, why: str) -> None:
-        """Tell the user that the session waits for something else than a turn, and tries again."""
+        """Tell the user that the session waits for something other than a turn, and tries again."""
         self._owner.on_wait(Wait(turn, 1, self.lasted(), f"{why}; trying again"))
 
     def tell_waited(self) -> None:
@@ -94,11 +94,13 @@ class Usage:
         self._last_iteration = _plus(self.iterations, remaining)
 
     def measure_anew(self) -> None:
-        """A wait has ended without a turn, and the user may free memory before the next one."""
+        """Measure the demand again: a wait has ended without a turn, and the user may free memory
+        before the next one."""
         self._owner.memory.measure_anew()
 
     def progress(self) -> Progress | None:
-        """Return how far the declared loop is, or the one with a bar; None without either."""
+        """Return the progress of the declared loop, or of the one with a bar; None without
+        either."""
         if (last := self._last_iteration) is not None:
             return Progress(max(0, last - self.iterations), last - self._first_iteration)
         return progress.from_tqdm()
@@ -146,9 +148,8 @@ class Usage:
         return curve
 
     def demand(self, holding: bool) -> Demand:
-        """Return the demand in bytes. All memory of a member of a process group that computes
-        without a turn, and so outside of the lane, is persistent: no other session can use its
-        room."""
+        """Return the demand in bytes. If a member of a process group computes without a turn, and
+        so outside of the lane, all its memory is persistent: no other session can use that room."""
         demand = self._owner.memory.demand()
         if not self._group.joins or holding:
             return demand

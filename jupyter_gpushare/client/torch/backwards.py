@@ -18,7 +18,7 @@ _RUNS: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
 
 
 class Backwards:
-    """Knows these threads while it watches, those too that were inside before."""
+    """Knows these threads while it watches, including those that were inside before."""
 
     def __init__(self) -> None:
         self._patches = Patches()
@@ -53,7 +53,8 @@ class Backwards:
 
     @contextlib.contextmanager
     def kept_out(self) -> Iterator[bool]:
-        """Let no other thread begin a backward meanwhile. Tell whether none is inside of one."""
+        """Keep other threads from beginning a backward during the block. Yield whether no thread is
+        inside of one."""
         with self._lock:
             if self._before:
                 self._before &= _threads_inside()

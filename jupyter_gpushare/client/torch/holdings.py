@@ -1,4 +1,4 @@
-"""Memory that the variables of a notebook hold and the next iteration does without: graphs for a
+"""Memory that the variables of a notebook hold and its next iteration does not need: graphs for a
 backward, and gradients."""
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from .squeeze.recompute.entries import Handle, Plain
 from .storages.tensors import storage_of, without_subclasses
 
 LEAST = 1 << 20  # bytes; less is not worth a sentence
-DEPTH = 3  # of lists and dictionaries in each other
+DEPTH = 3  # of nested lists and dictionaries
 Storages = dict[int, int]  # bytes, by address
 SavedTensor: Any = getattr(torch._C._autograd, "SavedTensor", ())
 
 
 def held_by(variables: Mapping[str, Any]) -> list[HeldBytes]:
-    """Return what the variables hold, each part once and with all names that reach it: it is free
-    when none of them does. Nothing if another thread runs a backward; none may begin one
-    meanwhile. Nothing either where PyTorch has no names with which to find out."""
+    """Return the memory that the variables hold, each part once with all names that reach it, since
+    the part is free when none of these does. Return nothing if another thread runs a backward, and
+    none may begin one meanwhile; nor if PyTorch lacks the names to find out."""
     if unpublished.lacks(unpublished.LISTING):
         return []
     backwards = Backwards()
@@ -104,7 +104,8 @@ def _graphs(values: Iterable[Any]) -> tuple[Storages, Storages]:
 
 
 def _saved_by(node: Any) -> Iterator[torch.Tensor]:
-    """Return what a node of a graph has in memory, as it is there: no hook brings anything back."""
+    """Return the tensors that a node of a graph has in memory. No hook is called, so none brings
+    anything back."""
     for name in dir(node):
         if not name.startswith("_raw_saved_"):
             continue

@@ -51,8 +51,8 @@ class TorchMemory:
     ) -> None:
         """`capacity` is that of the device, in bytes. Several `devices` are the first that PyTorch
         sees; then `capacity` is that of the smallest, and there are no lanes. `page_directory`
-        returns where squeezed iterations write to, within the `quotas`, and `tell` gets sentences
-        for the user."""
+        returns the directory to which squeezed iterations write, within the `quotas`, and `tell`
+        gets sentences for the user."""
         self.forget()
         self._counter = counter_of(device, devices)
         self.lane, self._pager = _lane_and_pager(
@@ -73,14 +73,14 @@ class TorchMemory:
         self._kept = 0  # bytes outside of the lane since the last turn ended; 0 in an iteration
         self._said = 0  # persistent bytes of the last demand
         self._capacity = self._room = capacity
-        self._first_peak = 0  # bytes, of the first iteration, which no demand takes into account
-        self._learns_first = True  # how far iterations can be squeezed, before the demand is said
+        self._first_peak = 0  # bytes of the first iteration, which no demand takes into account
+        self._learns_first = True  # squeeze options are learned before the demand is reported
 
     def forget(self) -> None:
         """Make the lock again in a forked child, since a thread that is gone may have had it.
 
-        Iterations begin and end in the lane under it, and messages change the lane under it: the
-        keeper, or the end of a cell, takes these while another thread begins an iteration.
+        Iterations begin and end in the lane under this lock, and messages change the lane under it:
+        the keeper, or the end of a cell, takes messages while another thread begins an iteration.
         """
         self._changes = threading.RLock()
 
@@ -93,7 +93,7 @@ class TorchMemory:
                 self.squeeze.begin(may_learn=self.estimator.first_is_over)
             live, peak = self._counter.take_peak()
             self._between = live if self.estimator.begins_anew else peak
-            if self.lane.is_open:  # then all that this process has outside of the lane persists
+            if self.lane.is_open:  # all memory outside of the lane persists
                 self._between = max(self._between, self._counter.kept())
             with self._changes:
                 if self.estimator.recent:
@@ -135,7 +135,7 @@ class TorchMemory:
         return Iteration(live, peak, self._between, footprint), did_fit
 
     def _forget_first_ones(self, did_fit: bool) -> None:
-        """Forget the footprints of iterations by which the lane still learned."""
+        """Forget the footprints of iterations from which the lane still learned."""
         if did_fit and self.estimator.is_learning and not self.lane.survivors():
             self.estimator.forget()
         if self.lane.learns:
@@ -177,8 +177,8 @@ class TorchMemory:
         return Demand(demand.persistent_bytes, options[0].bytes, True, options)
 
     def _needs(self, demand: Demand | None) -> int:
-        """Return the bytes that iterations need as they are, with all that is persistent; 0 until
-        one has ended."""
+        """Return the bytes that unsqueezed iterations need, with all persistent memory; 0 until one
+        has ended."""
         if demand is None:
             return self._first_peak
         return demand.persistent_bytes + self.estimator.unlimited(demand, self._capacity)
@@ -207,8 +207,9 @@ class TorchMemory:
         return self.squeeze.floor
 
     def held_by(self, variables: Mapping[str, Any]) -> list[HeldBytes]:
-        """Return what variables of a notebook hold that its next iteration does without; nothing if
-        one is open, whose thread may write gradients. None may begin meanwhile."""
+        """Return the memory that variables of a notebook hold and its next iteration does not need.
+        Return nothing in an open iteration, whose thread may write gradients. None may begin
+        meanwhile."""
         return [] if self._inside else held_by(variables)
 
     def measure_anew(self) -> None:
@@ -228,8 +229,8 @@ class TorchMemory:
         self.squeeze.lack_room(self._needs(demand) > self._left())
 
     def has_to_learn(self) -> bool:
-        """Whether it needs more than that, and has to learn how far iterations can be squeezed.
-        Then its demand is not measured until it has."""
+        """Whether iterations need more than that room, and have to show how far they can be
+        squeezed. Until then the demand is not measured."""
         self._learns_first = self._learns_first or self.squeeze.is_learning()
         return self.squeeze.is_learning()
 
@@ -262,8 +263,8 @@ class TorchMemory:
 
     def page_out(self, directory: str) -> tuple[int, str]:
         """Move storages of 64 KiB and more, or PyTorch's segments, to a file in `directory`. Return
-        the bytes that are out and an empty string, or 0 and the reason. Some are out also where
-        others could not follow, and there is no room any more for those to come back."""
+        the bytes that are out and an empty string, or 0 and the reason. If only a part can leave,
+        it comes back; bytes for which there is no room any more stay out."""
         if self._pager is None:
             return 0, f"nothing can be paged out: {self.how}"
         if lies_in_memory(directory):
@@ -306,7 +307,7 @@ class TorchMemory:
 
     def evacuate(self) -> None:
         """Wait for this process's work on the device, and move survivors of the lane to private
-        pages. The process reports its bytes if they are more than it has reported."""
+        pages. If the process now has more bytes than it has reported, it has news."""
         if self._counter.settle():
             self.lane.evacuate()
             self._kept = self._has_outside()

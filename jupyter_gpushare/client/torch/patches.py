@@ -9,7 +9,8 @@ from typing import Any
 
 
 class Patches:
-    """Wrappers in their places, until `undo`; a place that other code has wrapped too stays."""
+    """Wrappers in their places. `undo` removes them, except where other code has wrapped the place,
+    too."""
 
     def __init__(self) -> None:
         self._undo = contextlib.ExitStack()

@@ -1,5 +1,5 @@
 """The unpublished names of PyTorch that sharing uses. They are looked up once, when sharing begins:
-what needs a missing name steps aside and says so, and no code of the user meets it."""
+a feature that needs a missing name steps aside and says so, before code of the user meets it."""
 
 from __future__ import annotations
 
@@ -83,13 +83,15 @@ STEPS_ASIDE = (
 
 
 def without() -> str:
-    """Return an empty string, or the end of a sentence: what steps aside, and why."""
+    """Return an empty string, or the end of a sentence that says which features step aside, and
+    why."""
     found = ((does, lacks(names)) for names, does in STEPS_ASIDE)
     return "".join(f", and {does}: {reason}" for does, reason in found if reason)
 
 
 def lacks(names: Iterable[str]) -> str:
-    """Return an empty string, or which of the names this version of PyTorch does not have."""
+    """Return an empty string, or the names among these that this version of PyTorch does not
+    have."""
     tensor = torch.empty(0)
     objects = {
         "tensor": tensor,

@@ -1,8 +1,8 @@
 """Ray: a placement group on the nodes that the service has chosen, and on each of them an actor
 that holds a launcher.
 
-Both are detached, so they outlive the service. All users of a Ray cluster are one for Ray, and so
-they are here.
+Both are detached, so they outlive the service. Ray does not tell the users of a cluster apart, so
+this engine does not either.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from ...errors import EngineUnavailable, NoRoom, cause
 from .engine import Lease, Node, Start, Status, parse
 
 NAMESPACE = "gpushare"
-ROOM_SECONDS = 3.0  # for which a gang waits for its GPUs
-ANSWER_SECONDS = 5.0  # for an actor
+ROOM_SECONDS = 3.0  # a gang waits for its GPUs at most this time
+ANSWER_SECONDS = 5.0  # an actor has this time to answer
 MARK = "GPUSHARE_LEASE"  # a variable
-ROUNDS = 100  # of killing: a process may start another one while it is looked for
-LOOK_SECONDS = 0.02  # for an answer that was asked for in the look before
-# The launcher ignores the signal that asks it, until it listens.
+ROUNDS = 100  # of killing: a process may start another one meanwhile
+LOOK_SECONDS = 0.02  # the wait for an answer, which the look before asked for
+# The launcher ignores the signal to yield until it has a handler.
 QUIET = ("/bin/sh", "-c", "trap '' USR2; exec \"$@\"", "sh")
 
 Given = ParamSpec("Given")
@@ -45,8 +45,8 @@ Answer = TypeVar("Answer")
 
 
 class Holder:
-    """The actor of one node of a gang. Its launcher ends with it, also where that is killed. All
-    that the launcher starts has `mark` in its environment."""
+    """The actor of one node of a gang. Its launcher ends with it, even if the actor is killed. All
+    processes of the launcher have `mark` in their environment."""
 
     def __init__(self, command: list[str], mark: str) -> None:
         environment = {**os.environ, MARK: mark, "GPUSHARE_ENDS_WITH": str(os.getpid())}
@@ -82,7 +82,7 @@ class Holder:
 
 
 def answered(verb: Callable[Given, Answer]) -> Callable[Given, Answer]:
-    """Raise EngineUnavailable where Ray could not be asked."""
+    """Raise EngineUnavailable if Ray could not be asked."""
 
     @wraps(verb)
     def asked(*given: Given.args, **named: Given.kwargs) -> Answer:
@@ -95,14 +95,15 @@ def answered(verb: Callable[Given, Answer]) -> Callable[Given, Answer]:
 
 
 class RayEngine:
-    """`address` is that of the head, like ``10.0.0.5:6379``; ``auto``: the Ray of this machine.
+    """`address` is the address of the head, like ``10.0.0.5:6379``; ``auto``: the Ray of this
+    machine.
 
     A handle is the name of a placement group with the number of its nodes.
     """
 
     def __init__(self, cluster: str, address: str = "auto", python: str = sys.executable) -> None:
         self._cluster, self._address, self._python = cluster, address, python
-        self._asked: dict[Lease, list[Any]] = {}  # whether the launchers have ended
+        self._asked: dict[Lease, list[Any]] = {}  # pending answers of `has_ended`
         self._remote: Any = None
 
     @answered
@@ -173,7 +174,8 @@ class RayEngine:
         return found
 
     def _status(self, lease: Lease) -> Status | None:
-        """A gang whose launchers have all ended gives its GPUs back here, and is gone."""
+        """Return the status; None for a gang that is gone. A gang whose launchers have all ended
+        gives its GPUs back here."""
         if not is_there(lease):
             return None
         asked = self._asked.pop(lease, None) or [
@@ -182,7 +184,7 @@ class RayEngine:
         try:
             ended = [one is None or self._answer(one) for one in asked]
         except ray.exceptions.GetTimeoutError:
-            self._asked[lease] = asked  # their answers are looked at the next time
+            self._asked[lease] = asked  # the next look reads their answers
             return Status("running")
         except ray.exceptions.RayActorError:
             return Status("unreachable")
@@ -198,8 +200,8 @@ class RayEngine:
 
     @answered
     def adopt(self) -> Collection[Lease]:
-        """Look for groups and not for actors: a service that was killed between the two has left a
-        group, which holds its GPUs."""
+        """Look for groups, not for actors: a service that was killed between creating the two has
+        left a group that holds its GPUs."""
         self._connect()
         found = set()
         for group in placement_group_table().values():
@@ -209,8 +211,8 @@ class RayEngine:
         return found
 
     def _connect(self) -> None:
-        """Connect, to another node if that of the connection is lost. Workers get the class itself:
-        they need not have this package."""
+        """Connect to Ray, again if the node of the connection is lost. Workers get the class by
+        value, so they do not need this package."""
         if ray.is_initialized() and not is_connected():
             ray.shutdown()
         if not ray.is_initialized():

@@ -12,7 +12,8 @@ from ...errors import InvalidValue
 BEHIND = "behind `--`"
 SETTING = "`cluster_sbatch`"
 WITH_VALUE = frozenset("aAbBcCdDeFGiJLmMnNopqStwx")  # short options whose value may follow at once
-# What to use instead of options that the service sets itself, or could not follow a job with.
+# Refused options, since the service sets them itself or could not follow the job -> what to use
+# instead
 REFUSED = {
     "`--name NAME` names a job": "-J --job-name",
     "the service chooses the nodes, and `--nodes N` says how many at most": (
@@ -38,8 +39,8 @@ REFUSED = {
     "submit a job for each of its tasks": "-a --array",
     "submit a script of Python": "--wrap",
 }
-# The service counts the nodes of one partition or reservation, so only an option for all jobs may
-# name it.
+# The service counts the nodes of one partition or reservation, so a single job may not name another
+# one.
 REFUSED_BEHIND = {
     **REFUSED,
     "JUPYTER_GPUSHARE_CLUSTER_SBATCH of the service names the partition": "-p --partition",
@@ -48,7 +49,7 @@ REFUSED_BEHIND = {
 
 
 def options_in(text: str) -> list[str]:
-    """Return the options for all jobs in such a text. Raises InvalidValue."""
+    """Return the options for all jobs in the text of the setting. Raises InvalidValue."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -72,7 +73,7 @@ def checked(words: Sequence[str], where: str, refused: Mapping[str, str]) -> lis
 
 
 def joined(words: Sequence[str], where: str) -> Iterator[str]:
-    """Yield each option as one word that has its value: sbatch would run any other word as a
+    """Yield each option as one word with its value, since sbatch would run any other word as a
     script. Raises InvalidValue."""
     rest = deque(words)
     while rest:
@@ -85,8 +86,8 @@ def joined(words: Sequence[str], where: str) -> Iterator[str]:
 
 
 def partition_in(options: Sequence[str]) -> str:
-    """Return the partition that the last of such options names, or the variable of sbatch; "": none
-    does."""
+    """Return the partition that the last such option names, or else sbatch's environment variable;
+    "" if neither does."""
     partition = os.environ.get("SBATCH_PARTITION", "")
     for option in options:
         if is_named(option, "--partition"):
@@ -97,7 +98,8 @@ def partition_in(options: Sequence[str]) -> str:
 
 
 def reservation_in(options: Sequence[str]) -> str:
-    """Return the same of a reservation."""
+    """Return the reservation that the last such option names, or else sbatch's environment
+    variable; "" if neither does."""
     named = [option.partition("=")[2] for option in options if is_named(option, "--reservation")]
     return named[-1] if named else os.environ.get("SBATCH_RESERVATION", "")
 
@@ -108,8 +110,8 @@ def takes_value(option: str) -> bool:
 
 
 def is_named(option: str, name: str) -> bool:
-    """Whether an option may have this name: sbatch takes the beginning of a long one, and several
-    short ones at once."""
+    """Whether an option may have this name. sbatch accepts a prefix of a long option, and several
+    short ones in one word."""
     if name.startswith("--") or option.startswith("--"):
         return name.startswith(option.partition("=")[0])
     return name[1] in flags_of(option)

@@ -14,7 +14,7 @@ HINT = re.compile(r"Try \"\w+ --help\"")
 
 
 class SlurmRefused(Exception):
-    """A command of Slurm has not done what it was to do; the text is Slurm's."""
+    """A command of Slurm has failed; the text is Slurm's."""
 
 
 def run(*command: str) -> str:
@@ -22,8 +22,8 @@ def run(*command: str) -> str:
 
 
 def answer(command: Sequence[str], run: Callable[[], Ran]) -> str:
-    """Return what a command prints. Raises Refused, and EngineUnavailable where Slurm could not be
-    asked."""
+    """Return the output of a command. Raises SlurmRefused, and EngineUnavailable if Slurm could not
+    be asked."""
     try:
         done = run()
     except TimeoutError as error:

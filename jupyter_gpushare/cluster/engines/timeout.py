@@ -1,5 +1,5 @@
-"""An engine whose verbs end in time: while one of them hangs, the service of a cluster goes on with
-what it knows, and people can submit and cancel."""
+"""An engine whose verbs end in time. While a verb hangs, the service continues with what it knows,
+and people can submit and cancel."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ ANSWERS = (
     EngineUnavailable,
     NoRoom,
     Refused,
-)  # any other exception of an engine says nothing of a job
+)  # any other exception tells nothing about a job
 Answer = TypeVar("Answer")
 
 
 class EngineWithTimeout:
     """Asks `engine` one thing at a time. A verb that takes longer than `seconds` raises
-    EngineUnavailable, and ends some time later: `adopt` finds a generation that it starts then,
-    which does nothing if it was closed meanwhile. Until then no other verb is begun, and each one
-    raises EngineUnavailable at once."""
+    EngineUnavailable, and goes on in the background. Until it has ended, each further verb raises
+    EngineUnavailable at once. If it starts a generation late, `adopt` finds it; the generation does
+    nothing if it was closed meanwhile."""
 
     def __init__(self, engine: Engine, seconds: float = ANSWER_SECONDS) -> None:
         self._engine = engine
         self._seconds = seconds
         self._last: Future[object] | None = None
-        self._lock = Lock()  # a look and a new service may ask at once
+        self._lock = Lock()  # a look and a new service may ask concurrently
 
     def nodes(self) -> Mapping[str, Node]:
         return self._ask(self._engine.nodes)
@@ -64,7 +64,8 @@ class EngineWithTimeout:
 
 
 def _answer(to: Future[Answer], verb: Callable[[], Answer]) -> None:
-    """Run in a daemon thread, since `verb` may hang: the process ends without it."""
+    """Run the verb. It may hang, so this is in a daemon thread, which does not keep the process
+    alive."""
     try:
         to.set_result(verb())
     except ANSWERS as error:

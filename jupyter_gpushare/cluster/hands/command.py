@@ -15,11 +15,11 @@ class Ran(NamedTuple):
 
     status: int
     out: str
-    said: str  # on its standard error
+    said: str  # its standard error
 
 
 def ran(command: Sequence[str], given: str = "") -> Ran:
-    """Raises OSError where it cannot be run, and TimeoutError."""
+    """Run the command. Raises OSError if it cannot be run, and TimeoutError."""
     try:
         done = subprocess.run(
             command,

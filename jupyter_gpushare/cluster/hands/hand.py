@@ -1,12 +1,12 @@
-"""Acts as the user whose job it is: on the files of a job, and by an engine's commands.
+"""Acts as the user that owns a job: on the job's files, and by an engine's commands.
 
-A service of one user does it itself. One that serves several starts this as a program for each of
-them, by way of `sudo`, and puts one question a line:
+A service of one user calls this directly. A service of several users starts this as a program for
+each user, with `sudo`, and asks one question a line:
 
     {"verb": "look", "arguments": ["/home/ada/jobs/train-1", 3, ["n0"], 30.0]}
 
-The program does nothing but these verbs, and starts nothing but sbatch and scancel. Its answers are
-the word of that user, and count only for the user's own jobs.
+The program has only these verbs, and starts only sbatch and scancel. Its answers are under the
+control of its user, so they count only for this user's own jobs.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ COMMANDS = ("sbatch", "scancel")
 
 
 class DirectoryLost(OSError):
-    """A job has no directory any more. So none of its generations can write, and none can start."""
+    """A job has lost its directory, so no generation of it can write or start."""
 
 
 class Hand:
-    """The verbs, as this process's own user. Each of them but `check` raises OSError."""
+    """The verbs, as this process's own user. Each verb except `check` raises OSError."""
 
     def check(self, directory: str) -> None:
         """Check the directory of a job, since its contents will be run. Raises InvalidValue."""
@@ -62,7 +62,8 @@ class Hand:
     def look(
         self, directory: str, number: int, nodes: Sequence[str], silent_seconds: float
     ) -> Facts:
-        """Look at a generation that is open, or was closed before the service was started."""
+        """Read the facts of a generation that is open, or was closed before the service was
+        started."""
         job = Path(directory)
         facts = facts_of(generation.path_of(job, number), nodes, silent_seconds)
         if facts.is_there:
@@ -71,7 +72,7 @@ class Hand:
         return msgspec.structs.replace(facts, is_closed=is_closed)
 
     def close(self, directory: str, number: int, nodes: Sequence[str]) -> Facts:
-        """Close the generation: it writes nothing any more. Raises DirectoryLost, too."""
+        """Close the generation, so that it writes nothing any more. Raises DirectoryLost, too."""
         job = Path(directory)
         try:
             closed = generation.close_generation(job, number)
@@ -82,8 +83,8 @@ class Hand:
         return facts_of(closed, nodes, is_closed=True)
 
     def forget(self, directory: str) -> None:
-        """Remove the checkpoints of a job that has ended, and its file with its keys. Its logs and
-        its own files stay."""
+        """Remove the checkpoints of a job that has ended, and job.json, which may contain keys. Its
+        logs and its own files stay."""
         job = Path(directory)
         for path in (*job.glob("g*/it-*"), *job.glob("g*/.it-*")):
             generation.remove(path)
@@ -95,8 +96,8 @@ class Hand:
 
 
 def may_be_written_by_others(directory: os.stat_result) -> bool:
-    """Whether other users may rename what is in it. A group of the name of its only user is none of
-    others: many systems let it write to all that its user makes."""
+    """Whether other users may rename files in it. Write access of the user's own private group does
+    not count: many systems grant it by default."""
     if directory.st_mode & stat.S_ISVTX:
         return False
     if directory.st_mode & stat.S_IWOTH:
@@ -114,8 +115,8 @@ def is_own_group(gid: int) -> bool:
 
 # --- the program ----------------------------------------------------------------------------------
 
-# The arguments and the result of each verb. Both sides decode by these, since neither believes the
-# other.
+# The arguments and the result of each verb. Both sides decode by these types, since neither side
+# trusts the other.
 VERBS: dict[str, tuple[Any, Any]] = {
     "check": (tuple[str], None),
     "open": (tuple[str, int, Word], None),
@@ -124,7 +125,7 @@ VERBS: dict[str, tuple[Any, Any]] = {
     "forget": (tuple[str], None),
     "run": (tuple[list[str], str], Ran),
 }
-# Errors by their names on the way. All others are sent as an OSError.
+# Errors by the names under which they are sent. All other errors are sent as an OSError.
 ERRORS: dict[str, type[Exception]] = {
     error.__name__: error for error in (InvalidValue, DirectoryLost, FileExistsError, TimeoutError)
 }
@@ -136,7 +137,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class HandAnswer(msgspec.Struct, frozen=True):
-    """An `error` is a name of ERRORS or OSError; `said` its sentence."""
+    """`error` is a name in ERRORS, or OSError; `said` is its sentence."""
 
     value: msgspec.Raw = msgspec.Raw(b"null")
     error: str = ""
@@ -159,7 +160,7 @@ def answer_to(line: bytes) -> HandAnswer:
 
 
 def main() -> None:
-    """Ends with the service that has started it."""
+    """Answer questions until the service that started this program ends."""
     os.umask(0o077)
     for line in sys.stdin.buffer:
         sys.stdout.buffer.write(msgspec.json.encode(answer_to(line)) + b"\n")

@@ -1,5 +1,5 @@
-"""A hand for each user whose jobs there are: the service's own, and for another one a program that
-runs as that user."""
+"""A hand for each user with jobs. The hand of the service's own user is in this process; that of
+another user is a program that runs as this user."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from .hand import ERRORS, VERBS, Hand, HandAnswer
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "jupyter-gpushare-hand"
 ANSWER_SECONDS = 9.0
-MOST_BYTES = 4 << 20  # of an answer
+MOST_BYTES = 4 << 20  # in an answer
 USER = "{user}"
 
 
 class UserHand(Protocol):
-    """The verbs of `Hand`, as some user."""
+    """The verbs of `Hand`, as a certain user."""
 
     def check(self, directory: str) -> None: ...
     def open(self, directory: str, number: int, word: Word) -> None: ...
@@ -53,25 +53,27 @@ def own_user() -> str:
 
 
 def has_all_rights(user: str) -> bool:
-    """The user that runs the service, and root: they see and cancel the jobs of all users."""
+    """Whether the user may see and cancel the jobs of all users: root, and the user that runs the
+    service."""
     return user in (own_user(), "root")
 
 
 class Hands:
-    """`as_user` is the command by which a program runs as `{user}`; none: there is one user."""
+    """`as_user` is the command that runs a program as `{user}`; if it is empty, there is only one
+    user."""
 
     def __init__(self, as_user: Sequence[str] = ()) -> None:
         self._as_user = as_user
         self._own = Hand()
         self._others: dict[str, OtherHand] = {}
-        self._lock = Lock()  # the engine asks in a thread of its own
+        self._lock = Lock()  # the engine asks in another thread
 
     @property
     def are_many(self) -> bool:
         return bool(self._as_user)
 
     def of(self, user: str) -> UserHand:
-        """ "" is the service's own user."""
+        """Return the hand of a user; "" is the service's own user."""
         if not self._as_user or user in ("", own_user()):
             return self._own
         with self._lock:
@@ -81,7 +83,7 @@ class Hands:
             return self._others[user]
 
     def keep(self, users: Collection[str]) -> None:
-        """The programs of other users end, but for those that do not answer now."""
+        """End the programs of all users but these, except for programs that do not answer now."""
         with self._lock:
             for user in self._others.keys() - {*users}:
                 if self._others[user].has_ended():
@@ -94,7 +96,7 @@ class Hands:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of such a command as ``sudo -n -u {user}``. Raises InvalidValue."""
+    """Return the words of a command like ``sudo -n -u {user}``. Raises InvalidValue."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -108,9 +110,9 @@ def words_of(text: str) -> list[str]:
 
 
 class OtherHand:
-    """The program of another user. It is started with the first question, and again after it has
-    ended. One that does not answer in time is asked no more and ends, and none is started beside
-    it."""
+    """The program of another user. The first question starts it, and so does the first one after it
+    has ended. A program that does not answer in time gets no more questions and ends; no second one
+    is started beside it."""
 
     def __init__(self, command: Sequence[str], user: str) -> None:
         self._command, self._user = command, user
@@ -142,14 +144,14 @@ class OtherHand:
         return ran
 
     def end(self) -> None:
-        """It ends once nothing comes any more."""
+        """End the program, by closing its standard input."""
         with self._lock:
             if self._process is not None:
                 self._leave(self._process)
 
     def has_ended(self) -> bool:
-        """End it, and return whether it has. One that is asked, or that is stuck, is not waited
-        for: all users would wait with it."""
+        """End the program, and return whether it has ended. A busy or stuck program is left alone:
+        waiting for it would block all users."""
         if not self._lock.acquire(blocking=False):
             return False
         try:
@@ -163,7 +165,8 @@ class OtherHand:
             self._lock.release()
 
     def _ask(self, verb: str, *arguments: Any) -> Any:
-        """Raises OSError, and `check` InvalidValue: any other error would end the service."""
+        """Ask, and return the answer. Raises only OSError, and for `check` InvalidValue: any other
+        error would end the service."""
         question = msgspec.json.encode({"verb": verb, "arguments": arguments}) + b"\n"
         with self._lock:
             line = self._answer_to(question)
@@ -186,7 +189,7 @@ class OtherHand:
         except TimeoutError:
             self._is_stuck = True
             with contextlib.suppress(OSError):
-                process.stdin.close()  # so it ends once it goes on: its answer comes too late
+                process.stdin.close()  # so that it ends when it continues
             raise
         except OSError:
             raise OSError(f"nothing can be done as {self._user}: {self._last_words()}") from None

@@ -1,4 +1,4 @@
-"""Reads the directory of a generation: all that the service believes of it is read here."""
+"""Reads the directory of a generation. The service learns about a generation's files only here."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from .generation import MOST_SECONDS, JobProgress, is_amount
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """The facts in the directory of a generation. They count only its own nodes: ranks can write
-    other files into the directory.
+    """The facts in the directory of a generation. Only its own nodes count, since ranks can write
+    any files into the directory.
 
-    Some nodes have begun, have heard that they are to yield, have ended with a status, are silent,
-    or have ended by an error of their launcher, which `trouble` names. Its ranks may have started
-    (`has_ranks`), and `keeps` says that they save checkpoints of a model of this `skew`. `told` is
-    their word, and for `ran` seconds its launchers have seen them. `newest` is a checkpoint, and
-    `said` the last lines of the log of a node that has failed; where none has begun, of the
-    engine's log. A directory that is not there is of a generation that is closed, or was never
-    open."""
+    Nodes have `begun`, have `heard` the request to yield, have ended with statuses (`codes`), or
+    are `silent`; `trouble` names errors of launchers. `has_ranks`: ranks may have started. `keeps`:
+    they save checkpoints, of a model with this `skew`. `told` is their own report, and `ran` the
+    seconds for which launchers have seen them. `newest` is the newest checkpoint. `said` are the
+    last lines of a failed node's log, or of the engine's log if no node has begun. If the directory
+    is missing, the generation is closed or was never open."""
 
     begun: list[str] = []
     heard: list[str] = []
@@ -41,7 +40,7 @@ class Facts(msgspec.Struct, frozen=True):
     is_closed: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a number that cannot be: the program of a user may send any."""
+        """Raises ValueError for an impossible number, since the program of a user may send any."""
         iteration, computed, of = self.told or JobProgress(0, 0.0)
         seconds = is_amount(computed, MOST_SECONDS) and is_amount(self.ran, MOST_SECONDS)
         if not (seconds and is_amount(self.skew, 1) and is_amount(iteration) and is_amount(of)):
@@ -51,7 +50,7 @@ class Facts(msgspec.Struct, frozen=True):
 def facts_of(
     directory: Path, nodes: Collection[str], silent_seconds: float = 0.0, is_closed: bool = False
 ) -> Facts:
-    """A directory that is not there tells nothing. Raises OSError for one that cannot be read."""
+    """Read the facts. A missing directory gives none. Raises OSError if it cannot be read."""
     there = Contents(directory)
     codes = {node: code for node, code in there.endings().items() if node in nodes}
     begun, errors = there.beats() & {*nodes}, there.errors()
@@ -76,7 +75,7 @@ def facts_of(
 
 
 def log_of(directory: Path, begun: Collection[str], codes: Mapping[str, int]) -> Path | None:
-    """Return the log that says why it has not come to its end."""
+    """Return the log that says why the generation failed, or None."""
     failed = next((node for node, code in codes.items() if code > 0), None)
     if failed:
         return directory / f"log.{failed}"
@@ -84,6 +83,6 @@ def log_of(directory: Path, begun: Collection[str], codes: Mapping[str, int]) ->
 
 
 def facts_unread(nodes: Collection[str], told: JobProgress | None) -> Facts:
-    """Return facts for a directory that cannot be read: all goes on as it was told last, unless the
+    """Return facts for an unreadable directory: the generation goes on as last reported, unless the
     engine says otherwise."""
     return Facts(begun=[*nodes], heard=[*nodes], told=told)

@@ -1,4 +1,4 @@
-"""The directory of a generation: what one start of a job may write, and how that ends forever.
+"""The directory of a generation: one start of a job writes only there, until it is closed forever.
 
     JOB/job.json              what to run
     JOB/work/                 where its commands run
@@ -13,9 +13,9 @@
 
 One rename of its directory closes a generation. Every path below `g3` is gone then, so a process
 that still runs fails at its next write, on any node, without a lock, a clock or a lease. The newest
-checkpoint of a closed generation cannot change, so the next one is told its name.
+checkpoint of a closed generation cannot change, so the next generation can rely on it.
 
-Standard library alone: a launcher runs where the rest of the package may not be installed.
+This uses only the standard library, since launchers run on nodes without the rest of the package.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
-YIELDED = 75  # the exit status of a rank that has saved and left, as it was asked
-ENGINE_LOG = "slurm.log"  # in which an engine may tell of a start
-FENCED = 76  # of a launcher whose generation is closed
-CANNOT_WRITE = 74  # of a launcher that cannot write there
-MASTER = "master.json"  # where rank 0 is; its launcher writes it, before any rank starts
+YIELDED = 75  # the exit status of a rank that has saved and ended on request
+ENGINE_LOG = "slurm.log"  # an engine may log a start there
+FENCED = 76  # the exit status of a launcher whose generation is closed
+CANNOT_WRITE = 74  # the exit status of a launcher that cannot write
+MASTER = "master.json"  # the address of rank 0; its launcher writes it before any rank starts
 KEEPS = "keeps"
 PROGRESS = "progress.json"
-USUAL_BYTES = 1 << 12  # at most: memory for more is not asked for at each look
-MOST_BYTES = 1 << 20  # of a file that is read here: jobs write what they like
-MOST_SECONDS = 1e9  # that a generation can have computed; what tells more cannot be believed
-MOST_ITERATIONS = 10**18  # the same
+USUAL_BYTES = 1 << 12  # the first read; more memory is rarely needed
+MOST_BYTES = 1 << 20  # of a file read here: jobs can write anything
+MOST_SECONDS = 1e9  # of computing in a generation; a larger report is implausible
+MOST_ITERATIONS = 10**18  # a larger report is implausible
 CHECKPOINT = re.compile(r"it-([0-9]{1,18})")
 CLOSED = re.compile(r"g([0-9]{1,18})\.closed")
 MOST_KEPT = 2  # checkpoints: the last one may be damaged
 
 
 class Word(NamedTuple):
-    """The orders of a generation: the checkpoint, relative to the directory of its job, or "", and
-    its GPUs of each node. The first node leads. Its ranks save when they are asked to yield, or are
-    not known to (`saves`)."""
+    """The orders for a generation: the checkpoint to resume from, relative to the job's directory,
+    or ""; and its GPUs of each node, the leader first. `saves`: its ranks are known to save when
+    they are asked to yield."""
 
     resume: str
     where: Mapping[str, int]
@@ -60,8 +60,9 @@ class Word(NamedTuple):
 
 
 class JobProgress(NamedTuple):
-    """The progress of the ranks of a generation: for `computed` seconds all of them have computed,
-    without starting, saving and waiting. `of`: iterations in all; 0: that is not known."""
+    """The progress of the ranks of a generation. All of them have computed for `computed` seconds,
+    without the time for starting, saving and waiting. `of` is the total of iterations, or 0 if it
+    is unknown."""
 
     iteration: int
     computed: float
@@ -77,12 +78,12 @@ def closed_path_of(job: Path, number: int) -> Path:
 
 
 def open_generation(job: Path, number: int, word: Word) -> Path:
-    """Raises FileExistsError for a generation that is closed, and OSError."""
+    """Open a generation. Raises FileExistsError if it is closed already, and OSError."""
     opened, closed = path_of(job, number), closed_path_of(job, number)
     opened.mkdir(mode=0o700, exist_ok=True)
     if (
         closed.exists()
-    ):  # after mkdir: what close_generation() does meanwhile is seen by one of them
+    ):  # checked after mkdir, so that opening or close_generation() notices the other
         opened.rmdir()
         raise FileExistsError(f"generation {number} of {job} is closed")
     write(opened / "word.json", word._asdict())
@@ -91,20 +92,21 @@ def open_generation(job: Path, number: int, word: Word) -> Path:
 
 
 def close_generation(job: Path, number: int) -> Path:
-    """Return its directory, which has its last name. It may be closed already, or never have been
-    open. Raises OSError."""
+    """Close a generation, and return its directory under the final name. It may be closed already,
+    or never have been open. Raises OSError."""
     opened, closed = path_of(job, number), closed_path_of(job, number)
     for _ in range(2):  # it may be opened between the two calls
         try:
             os.rename(opened, closed)
-        except FileNotFoundError:  # also where NFS repeats a rename that was done
+        except FileNotFoundError:  # NFS may also repeat a rename that was done
             closed.mkdir(mode=0o700, exist_ok=True)
     sync(job)
     return closed
 
 
 def newest(directory: Path) -> str:
-    """The newest complete checkpoint in it, relative to the directory of the job; "": none."""
+    """The newest complete checkpoint in it, relative to the job's directory; "" if there is
+    none."""
     there = [found for path in directory.iterdir() if (found := CHECKPOINT.fullmatch(path.name))]
     if not there:
         return ""
@@ -112,8 +114,8 @@ def newest(directory: Path) -> str:
 
 
 def remove_old(job: Path, number: int, resume: str) -> None:
-    """Remove checkpoints of generations before this one, but for the newest and the one with which
-    it goes on. A script that saves by itself does not know of those before it."""
+    """Remove checkpoints of earlier generations, except for the newest and the one to resume from.
+    A script that saves its own checkpoints does not know the earlier ones."""
     found = sorted(
         (int(of[1]), int(name[1]), path)
         for path in job.glob("g*.closed/it-*")
@@ -126,7 +128,7 @@ def remove_old(job: Path, number: int, resume: str) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder, as far as that can be."""
+    """Remove a file or a folder, as far as possible."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -134,7 +136,7 @@ def remove(path: Path) -> None:
 
 
 def gpus_of(directory: Path, word: Word) -> dict[str, int]:
-    """The GPUs that each launcher has found, in the order of the word; nothing until all of them
+    """The GPUs that each launcher has found, in the order of the word; empty until all launchers
     have begun."""
     found = {node: (read(directory / f"beat.{node}") or {}).get("gpus") for node in word.where}
     counts = {node: count for node, count in found.items() if type(count) is int}
@@ -142,7 +144,7 @@ def gpus_of(directory: Path, word: Word) -> dict[str, int]:
 
 
 def progress(directory: Path | str) -> JobProgress | None:
-    """None where nothing is told, or nothing that can be believed."""
+    """The progress that ranks report; None without a plausible report."""
     told = read(f"{directory}/{PROGRESS}") or {}
     iteration, computed = told.get("iteration"), told.get("computed")
     if not is_amount(iteration) or not is_amount(computed, MOST_SECONDS):
@@ -157,7 +159,8 @@ def is_amount(value: Any, most: float = MOST_ITERATIONS) -> TypeGuard[float]:
 
 
 def write(path: Path, data: Mapping[str, Any]) -> None:
-    """The file has all of it or is as it was, also after a power cut. Raises OSError."""
+    """Write the file atomically: even after a power cut it has all of the data, or is as before.
+    Raises OSError."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     with open(part, "w") as file:
         json.dump(data, file)
@@ -168,7 +171,7 @@ def write(path: Path, data: Mapping[str, Any]) -> None:
 
 
 def read(path: Path | str) -> dict[str, Any] | None:
-    """None where there is no such file, or none that is an object of JSON."""
+    """Read a file; None if it is missing, or is no JSON object."""
     try:
         with open(path, "rb", buffering=0) as file:
             text = file.read(USUAL_BYTES)
@@ -179,7 +182,7 @@ def read(path: Path | str) -> dict[str, Any] | None:
 
 
 def sync(directory: Path) -> None:
-    """Names in it are on disk."""
+    """Put the names in the directory on disk."""
     file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(file)

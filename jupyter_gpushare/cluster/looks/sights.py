@@ -1,5 +1,5 @@
-"""The sight of an active generation: the engine's word for it, and the files of its launchers and
-ranks."""
+"""The sight of an active generation: the engine's answer about it, and the files of its launchers
+and ranks."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ RUNNING = Status("running")
 
 
 class Sight(NamedTuple):
-    """`is_gone`: the engine has said so, or that it is out of reach. `where`: the GPUs that it
-    really has, if the engine has chosen them. `begun`, `heard` and `codes`: the nodes that have
-    begun, those that have heard the request to yield, and the statuses with which nodes ended.
-    `is_silent`: a node has ceased to beat, or has said that it cannot go on."""
+    """`is_gone`: by the engine, the generation is gone or out of reach. `where`: its GPUs, if the
+    engine has chosen them. `begun` and `heard`: the nodes that have begun, and that have heard the
+    request to yield. `codes`: the statuses of nodes that have ended. `is_silent`: a node has
+    stopped beating, or has reported that it cannot continue."""
 
     is_gone: bool = False
     is_pending: bool = False
-    reason: str = ""  # the engine's, for that
-    pended: float = 0.0  # when it was pending last, in Unix seconds
+    reason: str = ""  # the engine's reason for that
+    pended: float = 0.0  # when it was last pending, in Unix seconds
     where: Mapping[str, int] = {}
     is_closed: bool = False
     begun: Collection[str] = ()
     heard: Collection[str] = ()
     codes: Mapping[str, int] = {}
     is_silent: bool = False
-    keeps: bool = False  # it has said that it saves, and goes on from there
+    keeps: bool = False  # it has announced that it saves and resumes
     skew: float = 0.0  # of its model
     computed: float = 0.0
     told: JobProgress | None = None
@@ -43,8 +43,9 @@ NOTHING = Sight()
 def sight_of(
     job: JobRecord, look: EngineLook, facts: Facts, now: float = 0.0, before: Sight = NOTHING
 ) -> Sight:
-    """The engine was asked before the directory was read: a generation that was gone then has said
-    how it ended, or never will. `before` is the sight of the step before."""
+    """Return the sight of this step; `before` is that of the step before. The engine is asked
+    before the directory is read. So a generation that is gone by then has already recorded how it
+    ended, or never will."""
     status = status_of(job, look)
     is_pending = status is not None and status.state == "pending"
     return Sight(
@@ -66,8 +67,9 @@ def sight_of(
 
 
 def status_of(job: JobRecord, look: EngineLook) -> Status | None:
-    """None: it is gone. One that could not be asked for counts as running."""
-    if not job.handle:  # whether it was started is not known before the next sweep
+    """Return the status; None if it is gone. A generation counts as running if the engine did not
+    answer."""
+    if not job.handle:  # the next sweep finds whether it was started
         return RUNNING if look.found is None else None
     if look.statuses is None:
         return RUNNING
@@ -81,8 +83,8 @@ def lost_a_node(job: JobRecord, nodes: Mapping[str, Node] | None) -> bool:
 
 
 def computed_of(job: JobRecord, facts: Facts) -> float:
-    """Seconds for which all of its ranks have computed. A job that has reported them before will do
-    so again."""
+    """Return the seconds for which all of its ranks have computed. Only the report counts for a job
+    that has ever made one: it will do so again."""
     told = facts.told
     if job.spec.tells or job.keeps or (told and facts.keeps):
         return told.computed if told else 0.0
@@ -90,7 +92,7 @@ def computed_of(job: JobRecord, facts: Facts) -> float:
 
 
 def ending_of(job: JobRecord, facts: Facts) -> Ending:
-    """How a generation ended that is closed."""
+    """Return how a closed generation ended."""
     return Ending(
         nodes=len(job.place),
         codes=facts.codes,

@@ -1,4 +1,4 @@
-"""The verdict on an active job after a look at it: that of the first row that holds."""
+"""The verdict on an active job after a look at it: the verdict of the first matching row."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Bounds(NamedTuple):
     """Seconds."""
 
     pending: float = 10.0  # in the engine's queue
-    begin: float = 60.0  # from then on, until all launchers have begun
+    begin: float = 60.0  # after that, until all launchers have begun
     lease: float = 30.0  # to exit after a yield request
-    kill: float = 10.0  # after a kill, until it is given up
+    kill: float = 10.0  # between a kill and giving it up
     silent: float = 30.0  # of one launcher while another one beats
     beat: float = 1.0  # between two beats
     sweep: float = 10.0  # between two sweeps for survivors
     postponed: float = 2.0  # first back-off after a start found no room; doubles
     most_postponed: float = 60.0  # longest back-off
-    most_least: float = 600.0  # to which the least of a turn grows where restarts cost much
+    most_least: float = 600.0  # bound on the least turn, which grows if restarts cost much
 
 
 class Verdict(NamedTuple):
@@ -39,7 +39,7 @@ class Verdict(NamedTuple):
 
 
 class ActiveJob(NamedTuple):
-    """`seconds` are those in its state, and `since_queue` those of them since it has left the
+    """`seconds` is the time in its state, and `since_queue` the time since it also left the
     engine's queue."""
 
     job: JobRecord
@@ -74,7 +74,7 @@ TABLE = (
     VerdictRow(lambda view: view.has_said_all or view.sight.is_gone, Verdict("close")),
     VerdictRow(
         lambda view: view.sight.is_closed, Verdict("close")
-    ),  # before the service was started
+    ),  # closed before this service was started
     VerdictRow(
         lambda view: is_in(view, "ending") and view.seconds > view.bounds.kill, Verdict("close")
     ),

@@ -1,4 +1,5 @@
-"""A queue of the cluster with names: jobs are its gangs, and nodes are its hosts."""
+"""A queue of the core with the names of the cluster: jobs are its gangs, and nodes are its
+hosts."""
 
 from __future__ import annotations
 
@@ -12,32 +13,33 @@ from ...format import counted, number_of_gpus
 from ...wire.jobs import Gpus
 from ..jobs import JobRecord
 
-# The journal keeps these of a gang. Its GPUs, and whether it waits, follow from its job.
+# The fields of a gang that the journal keeps. Its GPUs, and whether it waits, follow from its job.
 KEPT = (
     *("queue", "ticket", "executed", "run", "waited", "granted", "served", "resumes", "started"),
     *("keeps_free", "kept_free", "waited_in_all", "promoted"),
 )
-ENDLESS = 1e9  # seconds; how long a job lasts is not known
+ENDLESS = 1e9  # seconds; the length of a job is unknown
 
 
 class Decision(NamedTuple):
-    """Jobs that are to start, with their GPUs of each node, and jobs that are asked to yield."""
+    """Jobs to start, with their GPUs of each node, and jobs to ask to yield."""
 
     starts: Mapping[str, Mapping[str, Gpus]]
     yields: Iterable[str]
 
 
 class Line(NamedTuple):
-    """The positions of jobs that wait, from 1 on; one whose start was refused has none for a while.
-    Free GPUs are `kept_for` that position, from those behind it that were stopped; 0: for none."""
+    """The positions of waiting jobs, from 1 on; a job whose start was refused has none for a while.
+    Free GPUs are `kept_for` the job at that position, and not given to stopped jobs behind it; 0:
+    they are kept for no job."""
 
     positions: Mapping[str, int]
     kept_for: int
 
 
 class Gangs:
-    """`nodes` has the most GPUs that each node has had, in the order in which they came. The queue
-    counts GPUs in this number of `parts`, and `rules` are those of whole ones."""
+    """`nodes` has the most GPUs that each node has had, in order of appearance. The queue divides
+    each GPU into `parts`; `rules` are for whole GPUs."""
 
     def __init__(
         self, nodes: Mapping[str, int], policy: str, rules: GangRules, parts: int = 1
@@ -52,8 +54,8 @@ class Gangs:
         return id in self._queue
 
     def restore(self, jobs: Iterable[JobRecord]) -> None:
-        """Restore the jobs in the order in which they were saved: so a job that waits has waited
-        until the last of these times."""
+        """Restore the jobs in the order of their `saved` times, so a waiting job has waited until
+        the last of these times."""
         for job in sorted(jobs, key=lambda job: job.saved):
             kept = {name: job.core[name] for name in KEPT if name in job.core}
             progress = GangProgress(
@@ -66,14 +68,15 @@ class Gangs:
             self._queue.restore(job.saved, progress)
 
     def set_nodes(self, now: float, gpus: Mapping[str, Gpus]) -> None:
-        """Each node has these GPUs for jobs; one that is not named has none."""
+        """Set the GPUs that each node has for jobs; a node that is not named has none."""
         self._names += [name for name in gpus if name not in self._names]
         for name, count in gpus.items():
             self._most[name] = max(self._most.get(name, 0), math.ceil(count))
         self._queue.set_hosts(now, self._holds(gpus))
 
     def request(self, now: float, job: JobRecord) -> None:
-        """Raises DoesNotFit where the nodes could never hold it, at their largest."""
+        """Let a job wait for its GPUs. Raises DoesNotFit if even the most GPUs that the nodes have
+        had are too few."""
         try:
             self._queue.request(now, self._gang(job))
         except ValueError:
@@ -82,7 +85,7 @@ class Gangs:
             ) from None
 
     def _nodes_at_most(self) -> str:
-        """Those that have some, where any has."""
+        """Describe the nodes that have GPUs, or say that there are none."""
         sizes = [f"{name} {gpus}" for name, gpus in self._most.items() if gpus]
         kind = " in shards" if self._parts > 1 else ""
         if not sizes:
@@ -99,7 +102,7 @@ class Gangs:
         self._queue.set_least(seconds)
 
     def set_known(self, services: Iterable[float]) -> None:
-        """Former jobs computed these GPU-seconds."""
+        """Set the GPU-seconds that former jobs computed."""
         self._queue.set_known([service * self._parts for service in services])
 
     def moved(self, now: float, id: str, place: Mapping[str, Gpus]) -> None:
@@ -126,7 +129,8 @@ class Gangs:
         return {name: getattr(progress, name) for name in KEPT}
 
     def is_valid(self, jobs: Iterable[JobRecord]) -> str:
-        """Return an empty string, or what is wrong: also where a gang has not what its job has."""
+        """Return an empty string, or the first broken invariant; one is that gangs and jobs
+        agree."""
         for job in jobs:
             holds = self._place(self._queue.progress(job.id).holds)
             if holds != {**job.place}:
@@ -134,7 +138,7 @@ class Gangs:
         return self._queue.is_valid()
 
     def _gang(self, job: JobRecord) -> Gang:
-        """A part of a GPU is on one node."""
+        """Return the gang of a job. A part of a GPU is on one node."""
         devices = self._devices(job.spec.gpus)
         hosts = 1 if job.spec.wants_part else job.spec.nodes
         return Gang(job.id, devices, ENDLESS, skew=job.skew, hosts=hosts, stays=not job.resumes)
@@ -156,5 +160,5 @@ class Gangs:
 def wish_of(job: JobRecord) -> str:
     gpus = number_of_gpus(job.spec.gpus)
     if job.spec.wants_part:
-        return gpus  # of one node
+        return gpus  # always on one node
     return f"{gpus} on {counted(job.spec.nodes, 'node')}" if job.spec.nodes else gpus

@@ -1,4 +1,4 @@
-"""Jobs that found no room, and are not started again for a while, so that others are."""
+"""Jobs that found no room, and are not started again for a while, so that others can start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 class BackOff(NamedTuple):
     until: float
     seconds: float
-    refusal: str  # what has become of its last start
+    refusal: str  # why its last start failed
 
 
 class Postponed:
@@ -26,7 +26,7 @@ class Postponed:
         self._waits[id] = BackOff(now + seconds, seconds, refusal)
 
     def due(self, now: float) -> list[str]:
-        """Return, once, those whose wait has ended by now."""
+        """Return the jobs whose wait has ended by now, each only once."""
         due = [id for id, wait in self._waits.items() if wait.until <= now]
         for id in due:
             self._waits[id] = self._waits[id]._replace(until=math.inf)
@@ -38,5 +38,5 @@ class Postponed:
         return wait.refusal if wait else ""
 
     def forget(self, id: str) -> None:
-        """It has found room, or has ended: its next wait is a first one."""
+        """Forget a job that has found room, or has ended: its next wait is a first one."""
         self._waits.pop(id, None)

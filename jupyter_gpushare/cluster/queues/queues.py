@@ -1,5 +1,6 @@
-"""The queues of the cluster: jobs of whole GPUs wait in one, and jobs of a part of a GPU in another
-one, for nodes of their own. An engine that divides a GPU into shards has no whole one there."""
+"""The queues of the cluster. Jobs of whole GPUs wait in one, and jobs of a part of a GPU in the
+other; the two have different nodes, since a GPU that is divided into shards is not available
+whole."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from .gangs import Decision, Gangs, Line
 
 
 class Queues:
-    """`most` has the most GPUs that each node has had, in the order in which they came."""
+    """`most` has the most GPUs that each node has had, in order of appearance."""
 
     def __init__(self, most: Mapping[str, Capacity], policy: str, rules: GangRules) -> None:
         whole = {name: int(node.whole) for name, node in most.items()}
@@ -34,12 +35,12 @@ class Queues:
         self._shared.set_nodes(now, {name: node.shared for name, node in nodes.items()})
 
     def set_least(self, seconds: float) -> None:
-        """A turn computes for this time from now on before its job is asked to yield."""
+        """Set the least turn: a job computes for this time before it is asked to yield."""
         self._whole.set_least(seconds)
         self._shared.set_least(seconds)
 
     def set_known(self, services: Sequence[float]) -> None:
-        """Former jobs computed these GPU-seconds."""
+        """Set the GPU-seconds that former jobs computed."""
         self._whole.set_known(services)
         self._shared.set_known(services)
 
@@ -57,7 +58,7 @@ class Queues:
 
 
 def divided(jobs: Iterable[JobRecord]) -> tuple[list[JobRecord], list[JobRecord]]:
-    """Return jobs of whole GPUs, and jobs of a part of one."""
+    """Return jobs of whole GPUs, and jobs of a part of a GPU."""
     all = [*jobs]
     shared = [job for job in all if job.spec.wants_part]
     return [job for job in all if not job.spec.wants_part], shared

@@ -1,4 +1,4 @@
-"""The types of options: text in, value out, or one sentence that says what would be right."""
+"""The types of options: text in, value out, or one sentence that says which values are right."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def whole(text: str) -> int:
 
 
 def lanes(text: str) -> int:
-    """Return the number of lanes; `auto` is 0: as many as the policy says."""
+    """Return the number of lanes; `auto` is 0, which leaves it to the policy."""
     if text == "auto":
         return 0
     if not text.isdecimal() or int(text) == 0:

@@ -12,7 +12,7 @@ HELP = "run a broker in the foreground, or end one"
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Every setting is an option; its text is checked in the same way as in the environment."""
+    """Make an option of every setting. Its text is checked as in the environment."""
     command.add_argument("--stop", action="store_true", help="end the broker that runs")
     for name, sentence in descriptions().items():
         if name != "socket":
@@ -24,7 +24,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _default(value: object) -> str:
-    """An empty text is what the sentence of a setting explains."""
+    """Return the default for the help; the sentence of the setting explains an empty text."""
     return "" if value == "" else f" (default: {value})"
 
 

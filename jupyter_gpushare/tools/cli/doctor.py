@@ -45,7 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _pictures(found: list[Check], here: Installation) -> Iterator[Table]:
-    """The table of the checks so far, which are `found`: a slow one must not keep the others."""
+    """Yield the table of the checks so far, so that a slow check does not delay the others. All
+    checks come into `found`."""
     from .. import doctor
 
     yield doctor.picture(found)

@@ -1,4 +1,4 @@
-"""``jupyter gpushare jobs``: jobs of the cluster, and what each of them does."""
+"""``jupyter gpushare jobs``: jobs of the cluster, and their states."""
 
 from __future__ import annotations
 

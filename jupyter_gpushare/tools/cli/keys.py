@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 STEPS = {"\x1b[A": -1, "\x1bOA": -1, "k": -1, "\x1b[B": 1, "\x1bOB": 1, "j": 1}
 KEY = re.compile(r"\x1b(?:\[|O)[A-Z]|.", re.DOTALL)  # an arrow has three characters
-PART = re.compile(r"\x1b[\[O]?\Z")  # of an arrow, or a key of its own; the next read tells
-MOST_BYTES = 64  # of keys that were pressed since the last one was read
+PART = re.compile(r"\x1b[\[O]?\Z")  # begins an arrow, or is a key itself; the next read tells
+MOST_BYTES = 64  # of keys in one read
 
 
 @contextmanager

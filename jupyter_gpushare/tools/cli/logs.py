@@ -1,4 +1,4 @@
-"""``jupyter gpushare logs``: what a job has printed."""
+"""``jupyter gpushare logs``: print the output of a job."""
 
 from __future__ import annotations
 

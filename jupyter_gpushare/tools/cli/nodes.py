@@ -1,4 +1,4 @@
-"""``jupyter gpushare nodes``: nodes of the cluster, and what uses their GPUs."""
+"""``jupyter gpushare nodes``: nodes of the cluster, and the use of their GPUs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def count_sessions(settings: Settings) -> int:
-    """Return how many sessions this machine has; 0 where no broker runs."""
+    """Return how many sessions this machine has; 0 if no broker runs."""
     with suppress(GpuShareError), Client.connect(settings, "nodes", start=False) as client:
         return len(overview.sharing(client.look()))
     return 0

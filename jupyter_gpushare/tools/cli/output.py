@@ -26,8 +26,7 @@ def show(picture: RenderableType) -> None:
 
 
 def show_growing(pictures: Iterable[RenderableType]) -> None:
-    """Print a table whose rows come one after the other, each picture with all rows so far. Lines
-    that were printed stay."""
+    """Print a growing table, row by row; each picture has all rows so far. Printed lines stay."""
     from rich.console import Console
 
     console, printed = Console(highlight=False, markup=False), 0
@@ -45,7 +44,7 @@ def show_json(value: object) -> None:
 
 
 def drawn(snapshot: Snapshot) -> RenderableType:
-    """Print the summary sentence of a Snapshot, with its tables that have rows."""
+    """Return the summary sentence of a Snapshot, with its non-empty tables."""
     from rich.console import Group
 
     from ... import tables

@@ -57,7 +57,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {sentence}{see} `{self.prog} --help`\n")
 
     def refuse(self, word: str) -> NoReturn:
-        """End with the sentence about a word that no command takes."""
+        """Exit with a sentence about a word that no command takes."""
         if not word.startswith("-"):
             self.error(f"unexpected argument {word!r}")
         flag = word.partition("=")[0]

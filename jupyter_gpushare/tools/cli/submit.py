@@ -12,7 +12,7 @@ from .argument_types import gpus
 from .connection import settings_of
 
 HELP = "run a script of Python on GPUs of a cluster, as soon as they are free"
-END = "--"  # of the arguments of the script, which may have such a word itself
+END = "--"  # ends the arguments of the script, which may contain it, too
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -76,8 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def divided(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the words of a command line, and those behind the last `--` of this command, which
-    are for sbatch. The parser would take the first `--`, and not the last one."""
+    """Return the words of a command line, and the words behind its last `--`, which are for sbatch.
+    The parser would take the first `--` instead of the last one."""
     if words[:1] != ["submit"] or END not in words:
         return words, ()
     end = len(words) - 1 - words[::-1].index(END)
@@ -85,6 +85,6 @@ def divided(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def all_of_script(words: Sequence[str], found: Sequence[str]) -> Sequence[str]:
-    """Return the arguments of the script, which are the last of these words. The parser has not
-    found a `--` that is the first of them."""
+    """Return the arguments of the script, which are the last of these words. The parser drops a
+    `--` that is the first argument."""
     return [END, *found] if words[-1 - len(found)] == END else found

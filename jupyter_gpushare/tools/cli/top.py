@@ -37,16 +37,16 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 class TopScreen(NamedTuple):
-    """The last Snapshot, and the reason if it is not the present one; since when, in seconds of
-    `time.monotonic`."""
+    """The last Snapshot, and since when it is shown, in seconds of `time.monotonic`. `away` says
+    why it is outdated, or is empty."""
 
     away: str
     snapshot: Snapshot | None
     since: float
 
     def of_now(self) -> Snapshot | None:
-        """Return the Snapshot at this moment: between two of them only time passes, so it ages by
-        itself. One that is kept from before does not."""
+        """Return the Snapshot at this moment: its waits and turns have continued since it came. A
+        Snapshot that is kept from a previous broker does not age."""
         from .. import overview
 
         if self.snapshot is None or self.away or self.snapshot.broker.recovering:
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Terminal:
-    """A full screen, which a thread draws; this one reads keys."""
+    """A full screen, which another thread draws; the calling thread reads keys."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
@@ -111,8 +111,8 @@ class Terminal:
 
 
 def _views(arguments: argparse.Namespace) -> Iterator[TopScreen]:
-    """Yield views as they change. The last Snapshot stays while there is no broker, and until the
-    notebooks in it are back with the next one or its recovery has ended."""
+    """Yield views as they change. The last Snapshot stays while there is no broker. Then it stays
+    until its notebooks are back with the next broker, or the recovery of this broker has ended."""
     from .. import overview
 
     last: Snapshot | None = None

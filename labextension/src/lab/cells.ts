@@ -49,8 +49,9 @@ interface ICell {
 
 /**
  * Follows the cells of one notebook: those that it sends to its kernel, and
- * those whose wait was cancelled. The outputs in the notebook tell the latter,
- * so they are known after a reload of the page and a restart of the kernel too.
+ * those whose wait was cancelled. The notebook's outputs tell which were
+ * cancelled, so this is known even after a reload of the page or a restart of
+ * the kernel.
  */
 export class Cells {
   constructor(
@@ -68,7 +69,7 @@ export class Cells {
       this._follow(newValue ?? null);
     });
     sessionContext.statusChanged.connect((_, status) => {
-      // messages sent to the kernel before are not answered any more
+      // the kernel will not answer the messages that were sent before
       if (status.endsWith('restarting') || status === 'dead') {
         this._endAll();
       }
@@ -79,7 +80,7 @@ export class Cells {
       }
     });
     this._follow(sessionContext.session);
-    // else another view has looked, and `info` may be older than the cell that runs
+    // if it is ready, another view has done this, and `info` may be older than the running cell
     if (!sessionContext.isReady) {
       void this._endSavedLines(sessionContext);
     }
@@ -103,15 +104,15 @@ export class Cells {
   }
 
   /**
-   * The index of the cell whose wait was cancelled last, of those that were
-   * neither run again nor cleared nor removed; -1 where there is none.
+   * The index of the last cell whose wait was cancelled and which was not run
+   * again, cleared or removed; -1 if there is none.
    */
   get cancelled(): number {
     const { widgets } = this._panel.content;
     return widgets.findIndex(({ model }) => model.id === this._cancelled[0]);
   }
 
-  /** Those that are new come first, by their numbers of execution. */
+  /** New ones come first, sorted by their execution counts. */
   private _find(): void {
     const before = this._cancelled;
     this._cancelled = [...this._model.cells]
@@ -127,10 +128,10 @@ export class Cells {
     }
   }
 
-  /** A page that was loaded again knows only from the kernel whether cells run there. */
+  /** A reloaded page learns only from the kernel whether cells run there. */
   private async _endSavedLines(context: ISessionContext): Promise<void> {
     await context.ready; // until then it has no session
-    await context.session?.kernel?.info; // which a busy kernel says once it is free
+    await context.session?.kernel?.info; // a busy kernel answers once it is free
     this._endLines();
   }
 
@@ -140,7 +141,7 @@ export class Cells {
     this._changed.emit();
   }
 
-  /** Of all cells but those that this page has sent. */
+  /** Ends the lines of all cells except those that this page has sent. */
   private _endLines(): void {
     const sent = new Set(this._sent.values());
     for (const { id, outputs } of this._model.cells) {

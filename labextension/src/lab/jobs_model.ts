@@ -9,8 +9,8 @@ export const ACTIVE_MS = 2000; // between two looks while a job is not over
 export const QUIET_MS = 10_000;
 
 /**
- * Looks while it is ticked, as it is while the panel is seen, and so keeps no
- * service of jobs for a page that is hidden.
+ * Asks the server only while it is ticked, which the visible panel does; so a
+ * hidden page keeps no service of jobs alive.
  */
 export class JobsModel implements IJobs {
   constructor(send: Send) {

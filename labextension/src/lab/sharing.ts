@@ -57,8 +57,8 @@ export class Sharing {
   }
 
   /**
-   * A cell that fails or is interrupted also drops the requests that wait
-   * behind it: so ask once more.
+   * Asks once more, since a cell that fails or is interrupted also drops the
+   * requests that wait behind it.
    */
   private async _run(code: string): Promise<void> {
     for (;;) {

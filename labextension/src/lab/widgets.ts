@@ -135,7 +135,7 @@ export class GpuShareStatus extends Widget {
     super.dispose();
   }
 
-  /** The status bar shows and hides its items by itself: it has to be told. */
+  /** The status bar itself shows and hides its entries, so it has to be told. */
   get isWanted(): boolean {
     return this._isWanted;
   }

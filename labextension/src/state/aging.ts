@@ -28,9 +28,9 @@ export function aged(snapshot: ISnapshot, seconds: number): ISnapshot {
 }
 
 /**
- * The same with no time that is less than the viewer has seen in `before`: a
- * change of state is told a moment later, and the page has counted on until
- * then. A time that is far less is a correction.
+ * The same, but no time is less than the viewer has seen in `before`: a change
+ * of state arrives a moment late, and the page has counted on until then. A
+ * time that is far less is a correction, and stays.
  */
 export function notBelow(
   snapshot: ISnapshot,
@@ -87,7 +87,7 @@ function agedSession(session: ISessionView, seconds: number): ISessionView {
   };
 }
 
-/** A wait behind one that is unknown is not known either. */
+/** A wait behind an unknown wait is unknown, too. */
 function afterUnknown(sessions: ISessionView[]): ISessionView[] {
   const unknown = sessions.filter(
     one => one.position !== null && one.expected_wait_seconds === null
@@ -115,7 +115,7 @@ function later(since: number | null, seconds: number): number | null {
   return since === null ? null : since + seconds;
 }
 
-/** An estimate that has run out was wrong: how long it takes from now on is not known. */
+/** An estimate that has run out was wrong, so the rest of the wait is unknown. */
 function left(expected: number | null, seconds: number): number | null {
   return expected === null || expected < seconds ? null : expected - seconds;
 }

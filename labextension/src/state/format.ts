@@ -18,7 +18,7 @@ export const english: ITranslate = {
     english.__(n === 1 ? one : many, n, ...values)
 };
 
-/** What people read for these figures, everywhere: the table of format.py. */
+/** The labels of these figures for people; format.py has the same table. */
 export function labels(
   trans: ITranslate
 ): Record<'persistent' | 'ephemeral' | 'unmanaged' | 'position', string> {
@@ -86,7 +86,7 @@ export function fileName(path: string): string {
     : path;
 }
 
-/** The same where there is little space: it is clear that it is a notebook. */
+/** The name without `.ipynb`, for little space, where it is clear that this is a notebook. */
 export function stem(name: string): string {
   return name.replace(/(.)\.ipynb$/, '$1');
 }

@@ -74,7 +74,7 @@ export class LastSnapshot {
   }
 
   /**
-   * A notebook that has ended meanwhile is missing forever, so the wait for it
+   * A notebook that has ended meanwhile never comes back, so the wait for it
    * has to end.
    */
   private _isComingBack(state: ISnapshot, now: number): boolean {

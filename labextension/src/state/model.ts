@@ -33,7 +33,7 @@ export class GpuShareModel {
     return this._last.snapshot;
   }
 
-  /** The same with its age, for a view that judges it at times of its own. */
+  /** The last snapshot with its age, for a view that judges it at times of its own. */
   get last(): LastSnapshot {
     return this._last;
   }
@@ -72,7 +72,7 @@ export class GpuShareModel {
     socket.onclose = () => this._lost();
   }
 
-  /** The viewer comes before the state that it holds for. */
+  /** The viewer arrives before the state that belongs to it. */
   private _take(message: ISnapshot | IError | IViewer): void {
     if (message.type === 'Viewer') {
       this._viewer = message;
@@ -100,7 +100,7 @@ export class GpuShareModel {
 
   private _tell(state: State): void {
     if (this._stoodBySince !== null) {
-      // what was known then may not have gone on until now
+      // the last state may no longer hold after the time that was missed
       this._last.take(null, this._stoodBySince);
       this._stoodBySince = null;
     }

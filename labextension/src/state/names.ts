@@ -8,9 +8,8 @@ import { ISnapshot } from './snapshot';
 export type Paths = ReadonlyMap<number, string>;
 
 /**
- * Each notebook's file name, by its id. Those of the same file name get the
- * folder that they lie in, then the owner, then the number of the process, as
- * far as they need it.
+ * Each notebook's file name, by its id. Notebooks of one file name also get
+ * their folder, then the owner, then the process id, as far as needed.
  */
 export function namesOf(
   snapshot: ISnapshot,

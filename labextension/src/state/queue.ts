@@ -19,8 +19,8 @@ export interface IArrangement {
 }
 
 /**
- * The present state at the moment of the device's snapshot, which has to be as
- * old as it is.
+ * The groups at the moment of the device's snapshot, which the caller has aged
+ * to the present.
  */
 export function arranged(device: IDeviceView): IArrangement {
   const quick = takers(device);
@@ -56,7 +56,7 @@ export function hadTurns(
   );
 }
 
-/** Whether it still waits as it did then: after a turn it is another wait. */
+/** Whether it is still in the same wait; a turn ends a wait. */
 export function isSameWait(then: ISessionView, now?: Notebook): boolean {
   return (
     now !== undefined &&
@@ -107,8 +107,8 @@ export function turnOf(
 
 /**
  * Sessions that take turns so quickly that the running one changes while a
- * person reads, if they are several. None take turns while a present turn is a
- * long one, though no event says so.
+ * person reads, if there are several. A present turn that has become long ends
+ * this, even before an event says so.
  */
 export function takers(device: IDeviceView): Set<string> {
   const turns = new Map<string, ITurnView[]>();
@@ -127,8 +127,8 @@ export function takers(device: IDeviceView): Set<string> {
 }
 
 /**
- * Whether a session, whose turns these are, does something else for a moment,
- * such as to load its next batch: its cell goes on.
+ * Whether the session of these turns does something else for a moment while its
+ * cell goes on, such as loading its next batch.
  */
 function loads({ busy, state }: ISessionView, turns: ITurnView[]): boolean {
   const ended = turns[turns.length - 1]?.ended ?? QUICK_SECONDS;
@@ -153,9 +153,9 @@ function sinceChange(turn: ITurnView): number {
 }
 
 /**
- * Whether a session, whose turns these are, the oldest first, had several short
- * ones and is about to have the next: a large round takes longer, and a session
- * stays in it until it has ended.
+ * Whether the session of these turns, the oldest first, had several short ones
+ * and will soon have the next. A large round takes longer, and a session counts
+ * until the round has ended.
  */
 function isQuick(turns: ITurnView[]): boolean {
   const [last, former] = turns.slice(-2).reverse();

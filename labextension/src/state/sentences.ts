@@ -41,7 +41,7 @@ export function stateName(notebook: Notebook, trans: ITranslate): string {
   return isBusy(notebook) ? trans.__('busy') : (names[state] ?? state);
 }
 
-/** A sign for each state; it can be told from the others without colour. */
+/** A sign for each state, which differs from the others without colour, too. */
 export function sign(notebook: Notebook): string {
   const signs: Record<string, string> = {
     running: '▶',
@@ -57,8 +57,8 @@ export function sign(notebook: Notebook): string {
 }
 
 /**
- * For how long nothing has run, and what was done about it; empty where nothing
- * was done yet.
+ * A sentence that says for how long nothing has run, and what was done about
+ * it; empty if nothing was done yet.
  */
 export function idleFor(notebook: Notebook, trans: ITranslate): string {
   const { idle_seconds, idle_step } = notebook;
@@ -77,7 +77,7 @@ export function idleFor(notebook: Notebook, trans: ITranslate): string {
   return idle_step in steps ? `${time}; ${steps[idle_step]}` : time;
 }
 
-/** For notebooks whose state changes faster than a person reads. */
+/** The sign of notebooks whose state changes faster than a person reads. */
 export const QUICK_SIGN = '⇄';
 
 /**
@@ -265,7 +265,7 @@ function isSoon(seconds: number | null): boolean {
 }
 
 /**
- * For the status bar, where no notebook is in front: `▶ host: 2 running, 1
+ * The status bar's text if no notebook is in front: `▶ host: 2 running, 1
  * waiting`. The device is named where it is the only one.
  */
 export function summary(state: State, trans: ITranslate): string {
@@ -295,9 +295,8 @@ export function summary(state: State, trans: ITranslate): string {
 }
 
 /**
- * A notebook's devices and state in a few words, after a sign that needs no
- * colour: `▶ cuda:0: running`. Null is a notebook that does not share; undefined
- * is one of which that is not known yet.
+ * A notebook's devices and state in a few words, after a sign that needs no colour: `▶ cuda:0:
+ * running`. Null is a notebook that does not share; undefined means that this is not known yet.
  */
 export function inThreeWords(
   state: State,
@@ -346,7 +345,7 @@ function markAndWords(
   ];
 }
 
-/** For how long it has been running; null unless it is known to be long. */
+/** The time for which it has been running; null unless it is known to be long. */
 function runningLong(
   devices: IDeviceView[],
   notebook: Notebook,

@@ -1,6 +1,6 @@
 /**
- * Ending a wait: at once where nothing is lost, else after a question; and
- * running the cell again.
+ * Ends a wait: at once if nothing is lost, else after a question. Runs the cell
+ * again.
  */
 
 import { button, Child, div, h, IProps } from './dom';
@@ -33,7 +33,7 @@ export function question(
   );
 }
 
-/** What a press of the button leads to, where the viewer may cancel. */
+/** The button's effect, if the viewer may cancel. */
 export function cancelButton(
   session: ISessionView,
   viewModel: IViewModel
@@ -150,7 +150,7 @@ export function queueAgain(notebook: Notebook, viewModel: IViewModel): Child {
 }
 
 /**
- * For a cell whose wait was cancelled, while it is there and was not run again.
+ * The button for a cell whose wait was cancelled, while the cell exists and was not run again.
  */
 export function againButton(
   notebook: Notebook,

@@ -1,6 +1,6 @@
 /**
- * A lane that two notebooks use at once: what an iteration of each has of it,
- * each from its own end.
+ * A lane that two notebooks use at once: the part that an iteration of each
+ * fills from its own end.
  */
 
 import { div, h, INode, svg } from './dom';

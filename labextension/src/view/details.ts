@@ -26,7 +26,7 @@ export function details(session: ISessionView, viewModel: IViewModel): INode {
   );
 }
 
-/** Nothing can be done to a notebook that is released from the device. */
+/** A notebook that is released from the device has no actions. */
 export function detailsAtRest(
   notebook: IRestingView,
   viewModel: IViewModel

@@ -5,13 +5,13 @@ import { lasting } from '../state/format';
 import { IControls } from './view_model';
 import { IClusterView, IJobLog, IJobView, INodeView } from '../state/snapshot';
 
-/** What is known of jobs, and what a viewer may want of one. */
+/** The known jobs, and the actions on a job. */
 export interface IJobs {
   /** Null before the server has answered. */
   cluster: IClusterView | null;
   /** The logs that are shown, by the id of their job. */
   logs: ReadonlyMap<string, IJobLog>;
-  /** Why the last look failed; empty: it has not. */
+  /** Why the last request failed; empty if it did not. */
   trouble: string;
   cancel(id: string): Promise<void>;
 }
@@ -198,7 +198,7 @@ function logButton(
   });
 }
 
-/** Asks twice, since all that the job computed after its last save is lost. */
+/** Asks for confirmation, since the work after the job's last save is lost. */
 function cancelButtons(
   { id }: IJobView,
   known: IJobs,

@@ -72,7 +72,7 @@ function whole(device: IDeviceView): number {
   return Math.max(device.capacity_bytes, paged(device), 1);
 }
 
-/** The same where only the beginning of the bar is shown, which has all that is used. */
+/** The number of bytes if only the used beginning of the bar is shown. */
 function beginning(device: IDeviceView): number {
   const taken = device.capacity_bytes - device.free_bytes;
   const most = Math.max(taken, paged(device));

@@ -34,7 +34,7 @@ const COLUMNS = 6;
 /** A row without times, and without a wait that could be cancelled. */
 const NO_WAIT = { since: '', expected: '', act: null, question: null };
 
-/** What the table shows of a notebook. */
+/** The table's data of one notebook. */
 interface IRow {
   notebook: Notebook;
   /** Its state, as the style sheet knows it, and the sign for it. */
@@ -191,7 +191,7 @@ function takingTurns(session: ISessionView, viewModel: IViewModel): IRow {
 }
 
 /**
- * It is released from the device, so there is nothing that could be done to it.
+ * It is released from the device, so it has no actions.
  */
 function atRest(notebook: IRestingView, viewModel: IViewModel): IRow {
   const state = stateName(notebook, viewModel.trans);
@@ -253,7 +253,7 @@ function drawn(row: IRow, viewModel: IViewModel): INode {
   );
 }
 
-/** The owner, where the panel is too narrow for a column, and not all are the same. */
+/** The owner, if the panel is too narrow for a column and owners differ. */
 function ownerToo(user: string, { snapshot }: IViewModel): Child {
   return everyone(snapshot).some(other => other.user !== user)
     ? div('span', 'ownerToo', { 'aria-hidden': 'true' }, `${user} · `)
@@ -296,7 +296,7 @@ function since(session: ISessionView, { snapshot }: IViewModel): string {
 }
 
 /**
- * For a notebook that is paged out and does not wait to come back, the state
+ * The state of a notebook that is paged out, and does not wait to come back,
  * says how much is on disk.
  */
 function reason(session: ISessionView, viewModel: IViewModel): string {
@@ -311,8 +311,8 @@ function reason(session: ISessionView, viewModel: IViewModel): string {
 }
 
 /**
- * For how long it computes one iteration at whose end others have the device;
- * empty where that is not long. overview.py has the same rule.
+ * For how long it has computed an iteration whose end others wait for; empty if
+ * that is not long. overview.py has the same rule.
  */
 function inIteration(session: ISessionView, { trans }: IViewModel): string {
   const seconds = session.iteration_seconds ?? 0;

@@ -1,6 +1,6 @@
 /**
- * What an admin's rules do now: classes, reservations, and a file that is not
- * in force.
+ * The present effects of an admin's rules: classes, reservations, and a file
+ * that is not in force.
  */
 
 import { button, Child, div, h, INode, labelled, trouble } from './dom';
@@ -11,7 +11,7 @@ import { IClassView, IReservationView } from '../state/snapshot';
 
 const USUAL_MINUTES = 90; // of a class
 
-/** Null where there is nothing to say and nothing to switch. */
+/** Null if there is nothing to show and nothing to switch. */
 export function rulebook(viewModel: IViewModel): Child {
   const { trans, snapshot } = viewModel;
   const classes = snapshot.classes ?? [];

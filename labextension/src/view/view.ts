@@ -49,7 +49,7 @@ import {
 } from '../state/snapshot';
 import { use } from './use';
 
-/** What a view shows beside the state. */
+/** The data that a view shows beside the state. */
 export interface IViewData {
   viewer?: IViewer | null;
   own?: string;
@@ -93,7 +93,7 @@ export class GpuShareView {
     node.classList.add('jp-GpuShare');
   }
 
-  /** For pages without a model; `now` is of the clock of `receivedAt`. */
+  /** Shows a state on pages without a model; `now` is of the clock of `receivedAt`. */
   update(data: IStateData, now = data.receivedAt): void {
     if (data.state !== this._state) {
       this._state = data.state;
@@ -169,7 +169,7 @@ export class GpuShareView {
   }
 
   /**
-   * A queue that moves may pull away the button that is about to be pressed.
+   * A moving queue may pull a button away from under the pointer.
    */
   private _noteMoves(snapshot: ISnapshot | null): void {
     const rows = new Map(order(snapshot).map((id, place) => [id, place]));
@@ -274,7 +274,7 @@ function order(snapshot: ISnapshot | null): string[] {
   });
 }
 
-/** What is away, and then what that means. */
+/** Sentences that say which part is away, and the consequences. */
 function whatIsAway(
   state: IError,
   runsKernels: boolean,
@@ -301,7 +301,7 @@ function whatIsAway(
     : [trans.__('The broker is away. Reconnecting…'), message, goesOn];
 }
 
-/** A kernel notices that the process that has started it is gone, and ends. */
+/** Kernels end when they notice that the process that started them is gone. */
 function withoutServer(trans: ITranslate): string[] {
   return [
     trans.__(
@@ -323,7 +323,7 @@ function withoutService(goesOn: string, trans: ITranslate): string[] {
   ];
 }
 
-/** It stays in data however far the panel is scrolled. */
+/** The notice stays visible however far the panel is scrolled. */
 function notice(
   { text, refused, ended }: INotice,
   viewModel: IViewModel | null
@@ -432,7 +432,7 @@ function policy(viewModel: IViewModel): INode {
   );
 }
 
-/** The broker's sentence, which language packs may have: policies are few and known. */
+/** The broker's sentence. Policies are few and known, so language packs may translate it. */
 function meaning({ sentence }: IPolicyView, trans: ITranslate): string {
   // eslint-disable-next-line jupyter/no-dynamic-translation
   return trans.__(sentence);
@@ -463,7 +463,7 @@ function policyButtons(chosen: string, viewModel: IViewModel): INode {
   const apply = () => {
     const told = trans.__('The policy is %1 now.', chosen);
     const action = actions!.choosePolicy(chosen);
-    // what the viewer has chosen meanwhile is not what was applied
+    // keeps a choice that the viewer has made after the applied one
     const applied = () => choice(POLICY) === chosen && choose(POLICY, null);
     act(action.finally(applied), told);
   };

@@ -5,7 +5,7 @@ import { Notebook } from '../state/notebook';
 import { ISnapshot, IViewer } from '../state/snapshot';
 
 /**
- * What a viewer may want of a session: fields of the server's SessionChange.
+ * The changes of a session that a viewer may request: fields of the server's SessionChange.
  */
 export interface ISessionChange {
   weight?: number;
@@ -14,7 +14,7 @@ export interface ISessionChange {
 
 export type Ask = 'yield' | 'page_out' | 'cancel';
 
-/** What a viewer may want of a class: fields of the server's ClassChoice. */
+/** The changes of a class that a viewer may request: fields of the server's ClassChoice. */
 export interface IClassChoice {
   group: string;
   on: boolean;
@@ -22,7 +22,7 @@ export interface IClassChoice {
   seconds?: number;
 }
 
-/** Carries out what a viewer wants; a refusal is an Error with one sentence. */
+/** Carries out a viewer's requests; a refusal is an Error with one sentence. */
 export interface IActions {
   change(session: string, change: ISessionChange): Promise<void>;
   ask(session: string, ask: Ask): Promise<void>;
@@ -43,7 +43,7 @@ export interface IControls {
   choose(name: string, value: string | null): void;
   /**
    * Carry out a request, and say in `sentence` that it was, or why it was not;
-   * then the `field` in which it was wished shows the actual value again.
+   * then the `field` of the request shows the actual value again.
    */
   act(action: Promise<void>, sentence: string, wish?: IWish): void;
 }
@@ -74,7 +74,7 @@ export interface IViewModel extends IControls {
    * another one.
    */
   hasJustMoved(): boolean;
-  /** Say why nothing is requested. */
+  /** Show why no request is sent. */
   refuse(sentence: string, field?: Element): void;
 }
 

@@ -1,4 +1,4 @@
-"""Which sessions came and which went, from one snapshot to the next."""
+"""Finds which sessions came and went between two snapshots."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def sessions(snapshot: Snapshot) -> Iterator[SessionOnDevice]:
 class Attendance(NamedTuple):
     """The sessions that a snapshot shows, and those that came or went with it.
 
-    A session that is released until its next cell is present as it was. A restarted broker does
-    not know its sessions until they have come back: for RETURN_SECONDS no session counts as gone.
+    A session that is released until its next cell stays present, with its last values. A restarted
+    broker knows no sessions until they come back, so for RETURN_SECONDS no session counts as gone.
     """
 
     present: dict[str, SessionOnDevice]
@@ -39,7 +39,7 @@ class Attendance(NamedTuple):
     broker_started: float | None
 
     def after(self, snapshot: Snapshot, now: float | None = None) -> Attendance:
-        """Compare with a snapshot; `now` is Unix time in seconds."""
+        """Return the attendance after this snapshot. `now` is Unix time in seconds."""
         resting = {view.id for device in snapshot.devices for view in device.resting}
         stays = {name: view for name, view in self.present.items() if name in resting}
         here = stays | {view.id: view for view in sessions(snapshot)}

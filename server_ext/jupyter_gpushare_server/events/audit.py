@@ -30,8 +30,7 @@ SESSION, POLICY, CHANGE, INTERVENTION = (
 
 
 class Audit:
-    """Emits what happened at the broker, and which changes people asked for through this
-    server."""
+    """Emits events at the broker, and changes that people have made through this server."""
 
     def __init__(self, logger: EventLogger) -> None:
         self._logger = logger
@@ -56,7 +55,7 @@ class Audit:
         self._emit(CHANGE, {"by": user, "of": OF[type(message)], **given})
 
     def intervened(self, one: Intervention, kernel: str) -> None:
-        """Record that a rule has done this to a kernel of this server."""
+        """Record that a rule made this server act on a kernel."""
         self._emit(INTERVENTION, {"kernel": kernel, **msgspec.to_builtins(one)})
 
     def _emit(self, schema: str, data: dict[str, Any]) -> None:

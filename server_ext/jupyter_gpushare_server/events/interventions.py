@@ -16,10 +16,10 @@ from .audit import Audit
 
 
 class Interventions:
-    """Each directive is carried out once. The broker decides, and a kernel that is not this
-    server's is left alone.
+    """Carries out each directive once. The broker decides; only kernels of this server are touched.
 
-    A kernel that is busy according to Jupyter is not culled, whatever the broker knows of it.
+    A kernel that is busy according to Jupyter is not culled, even if the broker sees no running
+    cell.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Interventions:
         self._audit = audit
         self._log = log
         self._begun: set[tuple[str, str]] = set()  # session and action
-        self._running: set[asyncio.Task[None]] = set()  # otherwise they would be collected
+        self._running: set[asyncio.Task[None]] = set()  # keeps them from garbage collection
 
     def observe(self, snapshot: Snapshot) -> None:
         self._begun &= {(one.session, one.action) for one in snapshot.interventions}
@@ -57,7 +57,7 @@ class Interventions:
     async def _carry_out(self, one: Intervention, kernel: str) -> None:
         try:
             await ACTIONS[one.action](self._kernels, kernel)
-        except Exception as error:  # the last border of a task: an admin must see it
+        except Exception as error:  # no caller sees it, but an admin must
             self._log.warning(
                 "jupyter_gpushare: kernel %s: %s failed: %s", kernel, one.action, error
             )
@@ -67,7 +67,7 @@ class Interventions:
 
 
 def _pids(snapshot: Snapshot) -> dict[str, int]:
-    """Return the process of each session, also of those that are released until their next
+    """Return the process of each session, including sessions that are released until their next
     cell."""
     found = {}
     for device in snapshot.devices:

@@ -1,4 +1,4 @@
-"""Targets `rulebook`, `record` and `answers`: files and answers that others have written."""
+"""Targets `rulebook`, `record` and `answers`: files and answers from outside."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KEYS = ("persistent", "lane", "device_seconds_per_day", "sessions", "waiting")
 
 
 def fuzz_rulebook(data: bytes) -> None:
-    """Read rules, or one sentence; and ask of rules the frequent questions."""
+    """Read rules and make the usual queries on them, or get one sentence."""
     try:
         rules = rulebook_file.read(data.decode(errors="replace"))
     except InvalidValue as error:
@@ -50,7 +50,7 @@ def fuzz_rulebook(data: bytes) -> None:
 
 
 def check_sentence(error: GpuShareError) -> None:
-    """A sentence for people is not empty."""
+    """Check that a sentence for people is not empty."""
     assert len(str(error)) > 10
 
 
@@ -59,7 +59,7 @@ def check_sentence(error: GpuShareError) -> None:
 
 @cache
 def file() -> Path:
-    """A file in this process's memory: nothing of it stays when libFuzzer ends the process."""
+    """Return a file in this process's memory, which is gone when libFuzzer ends the process."""
     return Path(f"/proc/self/fd/{os.memfd_create('record')}")
 
 
@@ -67,7 +67,7 @@ mutated_record = lines_mutator_of([record.RecordedEvent])
 
 
 def fuzz_record(data: bytes) -> None:
-    """A record can be replayed, or one sentence says why not."""
+    """Replay a record, or get one sentence that says why that is impossible."""
     file().write_bytes(data)
     try:
         events = record.read(file())
@@ -78,7 +78,7 @@ def fuzz_record(data: bytes) -> None:
 
 
 def simulate(subject: workload.Workload) -> None:
-    """Simulate an hour of it; the scheduler checks itself after each event."""
+    """Simulate an hour of the record; the scheduler checks itself after each event."""
     try:
         run = _core.Simulation(
             subject.jobs,
@@ -99,8 +99,8 @@ mutated_answer = mutator_of([credentials.Ticket, credentials._Refusal, _Model, L
 
 
 def fuzz_answers(data: bytes) -> None:
-    """Answers of a hub, of a Jupyter server, and labels of chunks: used, or refused by
-    their type."""
+    """Read answers of a hub and of a Jupyter server, and labels of chunks. Each is used, or refused
+    with the right type of error."""
     status, body = (200, 403, 500)[data[0] % 3] if data else 200, data[1:]
     check_ticket(body)
     check_user(Response(status, body))
@@ -131,7 +131,7 @@ def check_user(answer: Response) -> None:
 
 
 def check_chunks(label: bytes) -> None:
-    """Whatever the label, no descriptor stays open."""
+    """Check that no label of chunks leaves a descriptor open."""
     before = len(os.listdir("/proc/self/fd"))
     ours, theirs = Channel.pair()
     theirs._send_some(label[:300] or b"{}", [0, 1])

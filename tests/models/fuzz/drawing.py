@@ -1,4 +1,4 @@
-"""Odd values for the fields of messages, and whole messages of them, as JSON or nearly."""
+"""Draws odd values for the fields of messages, and whole messages of them, as JSON or nearly so."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def value(kind: Any, name: str, draw: random.Random) -> str:
 
 
 def fields(kind: Any, draw: random.Random, often: float) -> str:
-    """Return some fields of a message, each with a value; those that are required nearly
-    always."""
+    """Return some fields of a message, each with a value; required fields are nearly always among
+    them."""
     hints = _types(kind)
     chosen = [
         f'"{name}": {value(hints[name], name, draw)}'
@@ -93,7 +93,7 @@ def _defaults(kind: Any) -> list[bool]:
 
 
 def bytes_changed(data: bytes, most: int) -> bytes:
-    """Let libFuzzer itself change them."""
+    """Let libFuzzer itself change the bytes."""
     import atheris  # only repeating a corpus does not need it
 
     changed: bytes = atheris.Mutate(data, most)
@@ -101,8 +101,8 @@ def bytes_changed(data: bytes, most: int) -> bytes:
 
 
 def mutator_of(kinds: Sequence[Any], kept: int = 0) -> Mutator:
-    """Return a mutator for a body that is one of these kinds, behind a prefix of bytes; each try
-    is another body or a change of the one before."""
+    """Return a mutator for a body of one of these kinds, behind a prefix of bytes. Each call gives
+    another body, or a change of the previous one."""
 
     def mutated(data: bytes, most: int, seed: int) -> bytes:
         draw = random.Random(seed)
@@ -115,7 +115,7 @@ def mutator_of(kinds: Sequence[Any], kept: int = 0) -> Mutator:
 
 
 def lines_mutator_of(kinds: Sequence[Any]) -> Mutator:
-    """The same for a file with one of these kinds in each line."""
+    """Return a mutator for a file with one of these kinds in each line."""
 
     def mutated(data: bytes, most: int, seed: int) -> bytes:
         draw = random.Random(seed)
@@ -135,7 +135,7 @@ def lines_mutator_of(kinds: Sequence[Any]) -> Mutator:
 
 
 def with_other_field(said: bytes, kind: Any, draw: random.Random) -> bytes:
-    """Add one more at the end: of two with one name the last one counts."""
+    """Add one more field at the end; of two fields with one name the last one counts."""
     hints = _types(kind)
     if not hints or not kind.__struct_fields__:
         return said

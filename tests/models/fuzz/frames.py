@@ -1,6 +1,6 @@
 """Target `frames`: any bytes, cut anywhere, into the decoder of either side of a connection.
 
-The first byte says which side reads, the second one how long the pieces are.
+The first byte chooses the side that reads, and the second one the length of the pieces.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ KINDS = (*get_args(ToBroker), *get_args(ToClient))
 
 
 def mutated(data: bytes, most: int, seed: int) -> bytes:
-    """Return some more frames, or the same ones cut otherwise, or a mutation by libFuzzer."""
+    """Return additional frames, the same frames cut otherwise, or a mutation by libFuzzer."""
     draw = random.Random(seed)
     if draw.random() < 0.4:
         return bytes_changed(data, most)
@@ -78,7 +78,7 @@ def fuzz(data: bytes) -> None:
 
 
 def bodies(side: Side, pieces: list[bytes]) -> Iterator[bytes]:
-    """Read until one is too long."""
+    """Yield the bodies of frames until a frame is too long."""
     frames = Frames(side.limit_bytes)
     for piece in pieces:
         try:
@@ -92,7 +92,7 @@ def bodies(side: Side, pieces: list[bytes]) -> Iterator[bytes]:
 
 
 def check_message(side: Side, body: bytes) -> None:
-    """Decode a message, which can be encoded again, or get a ProtocolError."""
+    """Check that a message can be decoded and encoded again, or raises ProtocolError."""
     try:
         message = side.decode(body)
     except ProtocolError:
@@ -102,8 +102,7 @@ def check_message(side: Side, body: bytes) -> None:
 
 
 def check_handoff_token(handoff_token: bytes) -> None:
-    """A direct handoff, and bytes that are inspected before they are received, give a turn or
-    none."""
+    """Check that any bytes, as a direct handoff, give a turn or none."""
     for text in (handoff_token, KEY.encode() + handoff_token):
         SLOT.send(SLOT.name, text)
         given = SLOT.wait(SOCKETS[0].fileno(), TURN)

@@ -1,8 +1,8 @@
 """Target `core`: odd numbers for the constructors of the C++ module, and for the events of a
 host and of a cluster.
 
-Each byte makes a choice: first of the call, then of one value for each argument. A call is done,
-or raises one of the errors that the stubs tell of and has changed nothing.
+Each byte makes a choice: first of the call, then of a value for each argument. A call succeeds, or
+raises an error that the stubs declare and changes nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Choices:
         self._rest = iter(data)
 
     def of(self, what: Any) -> Any:
-        """Return one of them. Raises Told at the end."""
+        """Return one of these values. Raises Told if no bytes are left."""
         for number in self._rest:
             return what[number % len(what)]
         raise Told
@@ -104,7 +104,7 @@ ORDERS: dict[str, int] = {  # of a device
 
 
 def host(from_: Choices) -> None:
-    """Two sessions on one device, and one on both: one event happens after the other, until there
+    """Let events happen to two sessions on one device and a third one on two devices, until there
     are no bytes left."""
     devices = [("one", GB), ("other", from_.of((GB, 2 * GB, *ODD)))]
     policy = from_.of(("fair", "pack", "srtf", "las"))

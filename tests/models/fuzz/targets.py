@@ -15,7 +15,8 @@ CORPUS = HERE / "corpus"
 
 
 class Target(NamedTuple):
-    """`fuzz` takes any bytes, and raises only for a defect. Its corpus has its name."""
+    """`fuzz` takes any bytes, and raises only for a defect. The corpus has the name of the
+    target."""
 
     fuzz: Callable[[bytes], None]
     options: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Findings of the fuzzers, by the rules that they broke; the corpus has the others."""
+"""Findings of the fuzzers, by the broken rules. The corpus has further findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No input from outside breaks its reader: tried at random, and with earlier findings."""
+"""No input from outside breaks its reader, neither random input nor earlier findings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_corpus_breaks_nothing(name: str) -> None:
 @needs_atheris
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_fuzzer_finds_nothing(name: str, seconds: float, tmp_path: Path) -> None:
-    """It runs in a process of its own, which libFuzzer ends."""
+    """The fuzzer runs in its own process, which libFuzzer ends."""
     (tmp_path / "found").mkdir()
     most = f"-max_total_time={max(1, int(seconds))}" if seconds else f"-runs={FEW}"
     options = [most, "-seed=1", f"-artifact_prefix={tmp_path}/"]
@@ -62,7 +62,7 @@ def test_a_fuzzer_finds_nothing(name: str, seconds: float, tmp_path: Path) -> No
 
 
 def told(output: str) -> str:
-    """Return the last output of the fuzzer, and the input that it is about."""
+    """Return the last output of the fuzzer, and the input that caused it."""
     found = FOUND.search(output)
     content = Path(found[1]).read_bytes() if found else b""
     lines = content.decode(errors="backslashreplace")

@@ -1,4 +1,5 @@
-"""REST and the WebSocket of a real Jupyter server, with requests drawn from our description."""
+"""REST and the WebSocket of a real Jupyter server, with requests drawn from the OpenAPI
+document."""
 
 from __future__ import annotations
 
@@ -77,8 +78,8 @@ def joined(settings: Settings, name: str) -> Client:
 
 @pytest.mark.system
 def test_every_route_answers_as_described(server: str, seconds: float) -> None:
-    """Whatever the request: there is no error that the description does not tell of, and none of
-    the server's own."""
+    """No request causes an error that the OpenAPI document does not declare, or an internal error
+    of the server."""
     described = schemathesis.openapi.from_dict(document())
     operations = [found.ok() for found in described.get_all_operations()]
     asked = 0
@@ -93,7 +94,7 @@ def test_every_route_answers_as_described(server: str, seconds: float) -> None:
 
 
 def explore(server: str, operation: Any, number: int) -> int:
-    """Draw some requests, valid and invalid ones; half of them are about a session that exists."""
+    """Draw valid and invalid requests; half of them are about an existing session."""
     known = [{"id": IDS[number % len(IDS)]}] if "{id}" in operation.path else []
     modes = list(GenerationMode) if operation.body or operation.query else VALID
     drawn = [
@@ -154,7 +155,7 @@ async def test_whatever_a_viewer_sends_it_is_shown_the_state(server: str) -> Non
 
 
 def check(kind: str, shown: str | bytes | None) -> None:
-    """Raises ValidationError where it differs from the document."""
+    """Check an answer against the document. Raises ValidationError."""
     assert shown is not None, "the socket was closed"
     components = document()["components"]
     schema = {"$ref": f"#/components/schemas/{kind}", "components": components}

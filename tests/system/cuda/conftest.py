@@ -48,7 +48,7 @@ GoesOn = Callable[..., None]
 
 
 class Process:
-    """One that runs `function` of a program. Its standard input goes on with `go_on`."""
+    """A process that runs `function` of a program; `go_on` writes to its standard input."""
 
     def __init__(
         self, program: str, function: str, arguments: tuple[Any, ...], **more: str
@@ -68,7 +68,7 @@ class Process:
         return self._process.pid
 
     def says(self) -> str:
-        """Its next line; what it says between two `go_on`."""
+        """Return its next line; it prints one between two `go_on`."""
         assert self._process.stdout is not None
         if not (line := self._process.stdout.readline()):
             pytest.fail(f"the process has ended, and returned {self.answer()}")
@@ -80,7 +80,7 @@ class Process:
         self._process.stdin.flush()
 
     def answer(self) -> Any:
-        """What the function returned."""
+        """Return the result of the function."""
         try:
             printed, words = self._process.communicate(timeout=SECONDS)
         except subprocess.TimeoutExpired:
@@ -120,7 +120,7 @@ def uuid_of(number: int) -> str:
 
 
 def card(number: int, size: int = 4 * GIB) -> str:
-    """What the fake NVML is told of a GPU."""
+    """Return the words that tell the fake NVML of a GPU."""
     return f"gpu {uuid_of(number)} {size} 0 NVIDIA L4"
 
 
@@ -151,7 +151,8 @@ GivenAway = Callable[..., Bytes]
 
 @pytest.fixture
 def given_away(tmp_path: Path) -> GivenAway:
-    """Memory of this test's GPU of that number that these processes have, or all processes."""
+    """Return the memory of GPU number `gpu` of this test that these processes have, or all
+    processes."""
 
     def given_away(*processes: int, gpu: int = 0) -> Bytes:
         found: Bytes = {}
@@ -200,8 +201,9 @@ def has_of(process: int, gpu: int, host: str) -> Bytes:
 
 
 def excesses(snapshot: Snapshot, host: str) -> Iterator[str]:
-    """GPUs on which sessions and lanes together have more memory than there is: by what they have
-    said, or by what the driver has given to each session, and the size of its lane."""
+    """Yield GPUs on which sessions and lanes together have more memory than there is. The memory of
+    sessions is what they have reported, or what the driver has given to them, if that is more; a
+    lane counts with its size."""
     for device in snapshot.devices:
         if device.name == "host":
             continue

@@ -1,4 +1,4 @@
-"""Two fake GPUs: each has its own memory, and a session is on the one that its process means."""
+"""Two fake GPUs: each has its own memory, and a session is on the GPU that its process names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is killed while notebooks train on the fake GPU costs no other notebook anything."""
+"""A process that is killed while notebooks train on the fake GPU costs no other notebook
+anything."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ pytestmark = pytest.mark.usefixtures("settings")  # its broker ends after all pr
 
 @pytest.fixture
 def both_in_the_lane(start: Start, sessions: Sessions) -> tuple[Process, Process]:
-    """Two that train: the first waits for its turn, the second is in the midst of an iteration."""
+    """Two processes that train: the first waits for its turn, the second is in the midst of an
+    iteration."""
     first, second = (
         start(TRAININGS, "shared", name, width)
         for name, width in (("first", SMALL), ("second", LARGE))

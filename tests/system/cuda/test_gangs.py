@@ -15,7 +15,7 @@ OTHERS = ("on 0", "on 1")
 
 @pytest.fixture
 def all_in_turn(start: Start, sessions: Sessions) -> tuple[Process, list[Process]]:
-    """A gang in the midst of an iteration, and those on one GPU each, which wait for it."""
+    """A gang in the midst of an iteration, and processes on one GPU each that wait for it."""
     gang = start(TRAININGS, "gang", "gang", SMALL)
     others = [start(TRAININGS, "shared", f"on {n}", SMALL, f"cuda:{n}") for n in range(2)]
     assert [process.says() for process in (gang, *others)] == ["opened"] * 3

@@ -31,6 +31,6 @@ def test_of_iterations(case: str, lazy: str, run: Run) -> None:
 
 
 def test_a_process_whose_cuda_has_failed_gives_the_lane_up_as_it_is(run: Run) -> None:
-    """The failure is found when a thread waits for the work, as on a GPU."""
+    """A thread finds the failure when it waits for the work, as on a GPU."""
     case = "a_process_whose_cuda_has_failed_gives_the_lane_up_as_it_is"
     run(PROGRAM, case, FAKE_CUDA_LAZY="1", **NO_CONTEXT)

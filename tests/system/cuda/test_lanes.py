@@ -15,12 +15,12 @@ def test_notebooks_whose_lanes_merge_and_split_come_to_the_same_as_alone(
     settings: Settings, start: Start, look: Look, goes_on: GoesOn, ends_as_alone: Ends
 ) -> None:
     def allow(lanes: int) -> None:
-        """How many may run at the same time."""
+        """Set how many lanes may run at the same time."""
         with Client.connect(settings, "tests") as client:
             client.ask(SetPolicy(running_lanes=lanes))
 
     def members() -> list[int]:
-        """How many notebooks each lane has."""
+        """Return how many notebooks each lane has."""
         return sorted(len(lane.members) for device in look().devices for lane in device.lanes)
 
     allow(2)

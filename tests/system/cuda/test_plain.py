@@ -1,4 +1,5 @@
-"""The fake GPU is one to PyTorch: it computes, late if it shall, and has its memory and no more."""
+"""PyTorch takes the fake GPU for a real one: it computes, late if a test says so, and has its
+memory and no more."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The script for a machine with a GPU on the fake one, so that an hour with a real one only adds
-figures. `make rehearse-gpu` has all of its parts; here are those that only a GPU has."""
+"""The script for a machine with a GPU runs on the fake GPU, so that an hour with a real one only
+adds figures. `make rehearse-gpu` runs all parts of the script; these tests run those that only a
+GPU has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sessions promise holds under PyTorch's own caching allocator."""
+"""The promises of sessions hold under PyTorch's own caching allocator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def is_within(value: float, wanted: float, share: float = 0.05) -> bool:
 
 
 def beside_overwrites(start: Start, lazy: str, *words: Any) -> Any:
-    """What a process answers whose neighbour overwrites the lane in all turns, and gets some."""
+    """Return the answer of a process whose neighbour overwrites the lane in all turns, and gets
+    some."""
     other = start(PROGRAM, "overwrites", 1, FAKE_CUDA_LAZY=lazy)
     assert other.says() == "inside"
     process = start(*words, FAKE_CUDA_LAZY=lazy)
@@ -97,7 +98,7 @@ def test_after_an_overflow_the_lane_is_used_again_at_once_and_memory_is_what_was
 
 
 def test_what_lives_into_the_next_iterations_never_stops_the_lane(run: Run) -> None:
-    """It stops the lane only until its size is known; then at most one iteration of ten
+    """Such memory stops the lane only until its size is known; then at most one iteration of ten
     overflows."""
     inside = run(PROGRAM, "keeps_the_last", 50, **WITHOUT_KERNELS)["inside"][10:]
     assert inside.count(False) <= len(inside) // 10, inside
@@ -142,7 +143,8 @@ def test_what_persists_moves_at_the_end_of_a_turn_unless_another_thread_computes
 
 @pytest.mark.parametrize("model", ["cnn", "transformer"])
 def test_a_steady_loop_keeps_its_lane(model: str, run: Run) -> None:
-    """More iterations than a demand looks back on; and the search for the lane's size has ended."""
+    """The loop runs more iterations than a demand looks back on, and the search for the lane's size
+    has ended."""
     said = run(PROGRAM, "trains_long", model, 90, **WITHOUT_KERNELS)
     assert said["calls"] == 0, said
     assert len(said["lanes"]) <= 12, said
@@ -152,8 +154,8 @@ def test_a_steady_loop_keeps_its_lane(model: str, run: Run) -> None:
 
 @pytest.mark.parametrize("model", ["cnn", "transformer"])
 def test_what_persists_keeps_no_memory_of_iterations(model: str, run: Run) -> None:
-    """An optimiser's state comes in the midst of the first iteration. PyTorch makes 20 MiB for what
-    is smaller than 10, here in three pools, and the lane is whole chunks."""
+    """An optimiser's state comes in the midst of the first iteration. PyTorch makes a segment of 20
+    MiB for tensors of less than 10, here in three pools, and the lane consists of whole chunks."""
     said = run(PROGRAM, "trains_long", model, 10, **WITHOUT_KERNELS)
     assert said["lost"] <= said["allocated"] + 60 * MIB, said
 

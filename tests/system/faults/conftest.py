@@ -41,7 +41,7 @@ def pytest_terminal_summary(config: pytest.Config) -> None:
 
 
 def written_by_hand(page: Path) -> str:
-    """Return what follows the table: all from the first heading of a section on."""
+    """Return the part of the page after the table: all from the first heading of a section on."""
     _, *section = page.read_text().partition("\n## ") if page.exists() else ("",)
     return "".join(section)
 
@@ -55,7 +55,8 @@ def alone(nursery: Nursery) -> Iterator[Alone]:
 
 @pytest.fixture
 def settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
-    """Turns and leases are short. Memory is paged out to a disk, which /tmp need not be."""
+    """Settings with short turns and leases. Memory is paged out to a disk, since /tmp may be in
+    memory."""
     BUILD.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=BUILD) as pages:
         given = msgspec.structs.replace(

@@ -1,5 +1,5 @@
 """Rows: failures of a job's disk, of the service, and of a real Slurm. Each job computes each of
-its iterations, and once unless a checkpoint was lost."""
+its iterations, and only once unless a checkpoint was lost."""
 
 from __future__ import annotations
 
@@ -114,7 +114,8 @@ rows(
 
 
 class SlurmSite(Site):
-    """Its jobs, its daemons, and commands that can be told to hang or to print garbage."""
+    """A site on a Slurm: its jobs, its daemons, and commands that can be made to hang or to print
+    garbage."""
 
     def __init__(self, path: Path, slurm: Slurm, *options: str) -> None:
         self.slurm = slurm
@@ -138,8 +139,9 @@ class SlurmSite(Site):
             mark.unlink()
 
     def moves(self, scene: Scene, breaks: Callable[[str], object] | None, yields: int) -> float:
-        """Job `a` computes, and goes on as generation 2: on the other node, if `breaks` has broken
-        its own. Return since when our session waited for a turn meanwhile."""
+        """Let job `a` compute, break its node by `breaks` if given, and wait until it continues as
+        generation 2 on the other node. Return since when our session waited for a turn
+        meanwhile."""
         self.begin("a", COUNT, STEP)
         node = self.node("a")
         if breaks:
@@ -152,7 +154,8 @@ class SlurmSite(Site):
         return since
 
     def is_there(self, id: str, generations: int = 1) -> None:
-        """No iteration is missing; after a loss those since its last checkpoint come again."""
+        """Check that no iteration is missing. After a loss the iterations since the last checkpoint
+        are repeated."""
         self.hurry(id)
         self.until_state(**{id: "done"})
         assert {*self.computed(id)} == {*range(1, COUNT + 1)}
@@ -161,7 +164,7 @@ class SlurmSite(Site):
 
 @pytest.fixture
 def on_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., SlurmSite]]:
-    """Sites on a Slurm of their own."""
+    """Sites with their own Slurm."""
     if reason := missing():
         pytest.skip(reason)
     for name in ("slurm", "bin", "site"):
@@ -253,7 +256,7 @@ def controller_forgets(scene: Scene, on_slurm: Makes) -> float:
 
 
 def spoiled_commands(scene: Scene, spoiled: tuple[str, ...], on_slurm: Makes) -> float:
-    """A job computes, another one comes, and a third one is cancelled."""
+    """A job computes, another one is submitted, and a third one is cancelled."""
     site = on_slurm()
     for id in ("a", "c"):
         site.begin(id, COUNT, STEP)

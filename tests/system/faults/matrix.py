@@ -37,15 +37,15 @@ CORES = os.cpu_count() or 1
 
 
 def load() -> float:
-    """Processes that wanted to run, for each core, in the last minute."""
+    """The load of each core in the last minute: processes that wanted to run."""
     return os.getloadavg()[0] / CORES
 
 
 class Row(NamedTuple):
-    """`happens` breaks something in a Scene, and returns the moment (time.monotonic) from which on
-    the lane should be granted again, within `within` seconds on a machine that is not overloaded;
-    None: since it began. After the scene it takes what is `given`. Its further parameters are
-    fixtures, which are there before the scene begins."""
+    """`happens` breaks something in a Scene. It returns the moment (time.monotonic) after which the
+    lane should be granted again, within `within` seconds on a machine that is not overloaded; None:
+    after the moment at which it began. Its parameters are the scene, the `given` values, and
+    fixtures, which are set up before the scene begins."""
 
     breaks: str
     happens: Fault
@@ -63,7 +63,7 @@ ROWS: list[Row] = []
 
 
 def row(breaks: str, within: float = OF_A_CRASH, is_quick: bool = True) -> Callable[[Fault], Fault]:
-    """The decorated function is a row of the matrix."""
+    """Make the decorated function a row of the matrix."""
 
     def entered(happens: Fault) -> Fault:
         ROWS.append(Row(breaks, happens, within, is_quick, happens.__name__))
@@ -75,7 +75,8 @@ def row(breaks: str, within: float = OF_A_CRASH, is_quick: bool = True) -> Calla
 def rows(
     happens: Fault, within: float = OF_A_CRASH, is_quick: bool = False, **of: tuple[str, Any]
 ) -> None:
-    """Rows that differ in what is given to `happens`; each has a name, and tells what breaks."""
+    """Add rows that differ in the values for `happens`. Each has a name, and a sentence about what
+    breaks."""
     for name, (breaks, given) in of.items():
         ROWS.append(Row(breaks, happens, within, is_quick, name, (given,)))
 

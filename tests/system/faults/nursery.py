@@ -1,6 +1,6 @@
-"""Forks processes in which the modules that are its arguments are there at once. Run as a script
-whose standard input is a socket: for each program that comes, with a socket, a child runs it with
-that as input and output.
+"""Forks processes in which the modules in its arguments are imported already. It is a script whose
+standard input is a socket. For each program that comes with a socket, a child runs the program with
+that socket as input and output.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Root may read what no other user could: the processes of the fault matrix give that up."""
+"""Root may read files that no other user could; the processes of the fault matrix give this right
+up."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ Words = ctypes.c_uint32 * 6
 
 
 def give_up_for_good() -> None:
-    """Give the capabilities up, for this process and all that it will start. Harmless where there
-    are none."""
+    """Give the capabilities up, for this process and all its future children. Has no effect without
+    such capabilities."""
     for capability in OVERRIDING:
         libc.prctl(DROP_FROM_BOUNDS, capability, 0, 0, 0)
     _set(_without(_get()))
@@ -24,7 +25,7 @@ def give_up_for_good() -> None:
 
 @contextmanager
 def given_up() -> Iterator[None]:
-    """Give up the privileges within the block, for this thread and those that it starts."""
+    """Give the privileges up within the block, for this thread and the threads that it starts."""
     before = _get()
     _set(_without(before))
     yield

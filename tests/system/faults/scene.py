@@ -1,5 +1,5 @@
-"""A broker, a neighbour that trains, our session that waits for a turn, and the losses of all
-that."""
+"""A broker, a neighbour that trains, our session that waits for a turn, and the losses of them
+all."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ for line in sys.stdin:
 
 
 class Nursery:
-    """The nursery that starts parties, in which these modules are imported already."""
+    """A nursery, which starts parties with imported modules."""
 
     def __init__(self, modules: Sequence[str] = MODULES) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -93,7 +93,8 @@ class Nursery:
         theirs.close()
 
     def party(self, program: str, environment: dict[str, str] | None = None) -> Party:
-        """Start a party; `environment` is all of it; without, it has the nursery's."""
+        """Start a party. `environment` is its whole environment; by default it has the
+        nursery's."""
         ours, theirs = socket.socketpair()
         program = f"import os, sys\nprint(os.getpid(), flush=True)\n{program}"
         birth = json.dumps({"environment": environment, "program": program})
@@ -107,7 +108,7 @@ class Nursery:
 
 
 class Party:
-    """A process with which we exchange lines."""
+    """A process that exchanges lines with the test."""
 
     def __init__(self, stream: socket.socket) -> None:
         stream.settimeout(BIRTH_SECONDS)
@@ -137,7 +138,8 @@ class Party:
         return self.signal(signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill it and its children: a child that C has forked may wait for Python's lock."""
+        """Kill it and its children. A child that C has forked may wait for Python's lock
+        forever."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._lines.close()
@@ -145,7 +147,7 @@ class Party:
 
 
 class Alone:
-    """Return the neighbour's results after this number of rounds without sharing."""
+    """Computes the results of a training after a number of rounds without sharing."""
 
     def __init__(self, nursery: Nursery) -> None:
         self._party = nursery.party(ALONE)
@@ -155,7 +157,7 @@ class Alone:
         return json.loads(self._party.hear())
 
     def is_right(self, trainer: Party) -> bool:
-        """Whether it still trains, with these results."""
+        """Whether a party still trains, with the results of a training alone."""
         first, _ = results(trainer)
         rounds, found = results(trainer)
         assert rounds > first
@@ -166,7 +168,7 @@ class Alone:
 
 
 class Level(NamedTuple):
-    """The resources of a broker; a fault may leave none of them behind."""
+    """The resources of a broker. A fault must not leave additional ones behind."""
 
     sessions: frozenset[str]
     lanes: int
@@ -176,14 +178,15 @@ class Level(NamedTuple):
 
 
 class Nothing(WholeProcess):
-    """Our session computes nothing, and has nothing on the device."""
+    """The memory of our session, which computes nothing and has nothing on the device."""
 
     def live(self) -> int:
         return 0
 
 
 class Scene:
-    """The place of a fault. It begins when the neighbour trains and our session has had a turn."""
+    """The place of a fault. A scene begins once the neighbour trains and our session has had a
+    turn."""
 
     def __init__(self, settings: Settings, nursery: Nursery, alone: Alone) -> None:
         self.settings = settings
@@ -212,7 +215,7 @@ class Scene:
         return self._parties[-1]
 
     def start(self, *command: str) -> subprocess.Popen[bytes]:
-        """A process with the settings in its environment; it is ended with the scene."""
+        """Start a process with the settings in its environment, which ends with the scene."""
         self._started.append(subprocess.Popen(command, cwd="/", env=self.environment))
         return self._started[-1]
 
@@ -222,7 +225,7 @@ class Scene:
 
     @contextlib.contextmanager
     def without_iterations(self) -> Iterator[None]:
-        """The neighbour has no turn, and wants none."""
+        """Keep the neighbour without a turn, and without a request, within the block."""
         self._neighbour.say("rest")
         assert self._neighbour.hear() == "rests"
         yield
@@ -264,34 +267,36 @@ class Scene:
 
     @contextlib.contextmanager
     def turn_meanwhile(self) -> Iterator[float]:
-        """Our session waits for a turn from here on, and has had it at the end of the block."""
+        """Let our session wait for a turn from here on. It has had the turn at the end of the
+        block."""
         since, taker = time.monotonic(), self.take_turn_aside()
         yield since
         taker.join()
 
     def had_turn(self) -> None:
-        """Another session has the turn, which was to be granted again."""
+        """Note that another session had the turn, as proof that it was granted again."""
         self._granted = time.monotonic()
 
     def without_watcher(self) -> None:
-        """A subscriber that watched when the scene began is gone, and its connection with it."""
+        """Allow for a subscriber that watched when the scene began, and is gone with its
+        connection."""
         self._before = self._before._replace(descriptors=self._before.descriptors - 1)
 
     def share_lane(self) -> None:
-        """Two sessions compute in one lane at once. If that leaves no room, our session has none of
-        its own any more; and a turn of the neighbour keeps what two had until it ends."""
+        """Allow for two sessions in one lane at once. If they leave no room, our session loses its
+        own lane. A turn of the neighbour keeps the memory of two until it ends."""
         self._shares_lane = True
         self._before = self._before._replace(lanes=0)
 
     def is_right(self, trainer: Party) -> bool:
-        """Whether it still trains, with the results that it has alone."""
+        """Whether a party still trains, with the results of a training alone."""
         return self._alone.is_right(trainer)
 
     # --- losses -----------------------------------------------------------------------------------
 
     def losses(self, since: float) -> Iterator[str]:
-        """Return sentences. `recovered_seconds` is then how long after `since` our session had a
-        turn. Parties that are left over are killed."""
+        """Return the losses as sentences, and kill the remaining parties. Sets `recovered_seconds`,
+        the time from `since` until our session had a turn."""
         if self._granted >= since or self._take_turn():
             self.recovered_seconds = self._granted - since
         else:
@@ -309,7 +314,7 @@ class Scene:
         return self._granted > 0.0
 
     def take_turn_aside(self) -> threading.Thread:
-        """Our session waits for a turn, and gives it back."""
+        """Let our session wait for a turn in another thread, and give it back."""
         taker = threading.Thread(target=self._enter, daemon=True)
         taker.start()
         return taker
@@ -362,7 +367,7 @@ class Scene:
             )
 
     def _lane_fits(self) -> bool:
-        """Whether the lanes of `host` have no more memory than they are large, in whole pages."""
+        """Whether the lanes of `host` have no more memory than their sizes, in whole pages."""
         with Client.connect(self.settings, "tests") as client:
             host, pid = client.look().devices[-1], client.welcome.pid
             sizes = sum(-lane.bytes // mmap.PAGESIZE * -mmap.PAGESIZE for lane in host.lanes)
@@ -389,18 +394,18 @@ def listens(settings: Settings) -> bool:
 
 
 def trainer(name: str, before: str = "") -> str:
-    """A program; the lines `before` come first."""
+    """Return the program of a trainer, with the lines `before` at its beginning."""
     return before + TRAINER.replace("NAME", name)
 
 
 def results(trainer: Party) -> tuple[int, Any]:
-    """Return its results, and after how many rounds."""
+    """Return the results of a trainer, and the number of rounds."""
     trainer.say()
     return int(trainer.hear()), json.loads(trainer.hear())
 
 
 def open_memory(pid: int, *kinds: str) -> Iterator[tuple[Path, os.stat_result]]:
-    """Return each file of such memory that a process has open."""
+    """Return the open files of a process for lane memory."""
     for file in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed just now
             if os.readlink(file).startswith(tuple(f"/memfd:{kind}" for kind in kinds)):
@@ -408,11 +413,11 @@ def open_memory(pid: int, *kinds: str) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def lane_memories(pid: int) -> list[int]:
-    """Return the bytes of each that a process has."""
+    """Return the bytes of each lane memory that a process has open."""
     found = open_memory(pid, "gpushare-lane", "fake-gpu")
     return [status.st_blocks * 512 for _, status in found]
 
 
 def ledgers(pid: int) -> dict[int, Path]:
-    """Return each ledger of a lane that a process has open, by its number in the system."""
+    """Return the ledgers of lanes that a process has open, by inode number."""
     return {status.st_ino: file for file, status in open_memory(pid, "gpushare-ledger")}

@@ -1,4 +1,4 @@
-"""The fault matrix: whatever breaks, nothing of the others is lost."""
+"""The fault matrix: a fault at one party costs the others nothing."""
 
 from __future__ import annotations
 

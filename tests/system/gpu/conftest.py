@@ -1,8 +1,8 @@
-"""Fixtures of the tests of a GPU. They know nothing of the other tests' fixtures, since
-`benchmarks/gpu.sh` runs them where only PyTorch and a handful of packages are.
+"""Fixtures of the tests of a GPU. They use no fixtures of the other tests, since
+`benchmarks/gpu.sh` runs them on machines with only PyTorch and a handful of packages.
 
-Without a GPU they are skipped; with GPUSHARE_GPU_DEVICE=host the same cases run on main memory.
-A rehearsal of that script has a part of them.
+Without a GPU they are skipped; with GPUSHARE_GPU_DEVICE=host the same cases run on main memory. A
+rehearsal of that script has a part of them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def device() -> str:
 
 @pytest.fixture(scope="session")
 def start(device: str) -> Iterator[Start]:
-    """A process of process.py, which ends with the tests at the latest."""
+    """Start a process of process.py, which ends with the tests at the latest."""
     DISK.mkdir(exist_ok=True)
     started: list[subprocess.Popen[str]] = []
 

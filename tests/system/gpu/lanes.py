@@ -1,6 +1,6 @@
 """A process with a lane on the GPU and no broker: ``lanes.py NAME``; the last line is JSON.
 
-It does with PyTorch what a session does, by way of the class that sessions have for it.
+It uses the lane by the class that sessions have for it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def end(lane: OpenLane) -> None:
 
 
 def overwrite(lane: OpenLane) -> None:
-    """Overwrite the lane as another session does in its turn: all of it is 0xFF. PyTorch's pool is
+    """Overwrite the whole lane with 0xFF, as another session does in its turn. PyTorch's pool is
     dropped before, so that nothing of the lane is in use."""
     lane._retire()
     _core.CudaLane.enter()

@@ -1,7 +1,7 @@
 """A process that runs a case: ``process.py CASE DEVICE stock|shared``; the last line is JSON.
 
-`scribbler` is none of them: it has the lane in each of its turns, and fills it with 0xFF, which is
-NaN to a reader of floats, until its input ends.
+`scribbler` is no case. In each of its turns it fills the lane with 0xFF, which is NaN to a reader
+of floats, until its input ends.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Watch:
         self.paged: tuple[int, str] | None = None
 
     def note(self, name: str, tensor: Any) -> None:
-        """Whether a tensor lies in the lane now."""
+        """Note whether a tensor lies in the lane now."""
         if self._session is not None and tensor.device.type == "cuda":
             from jupyter_gpushare import _core
 

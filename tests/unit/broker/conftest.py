@@ -1,4 +1,4 @@
-"""Fixtures of these tests; a module says by its constants what its service is like."""
+"""Fixtures of these tests. Constants of a test module configure its service."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Forks = Callable[..., Child]
 
 @pytest.fixture
 def rules(tmp_path: Path) -> Path:
-    """Return the file of a rulebook."""
+    """Write a rulebook, and return its file."""
     return tmp_path / "rules.toml"
 
 
 @pytest.fixture
 def ruled(request: pytest.FixtureRequest, rules: Path) -> Callable[..., Service]:
-    """Return a service of the module's DEVICES with these rules and settings."""
+    """Make a service of the module's DEVICES with these rules and settings."""
 
     def ruled(text: str, **own: Any) -> Service:
         rules.write_text(text)
@@ -39,14 +39,14 @@ def ruled(request: pytest.FixtureRequest, rules: Path) -> Callable[..., Service]
 
 @pytest.fixture
 def service(request: pytest.FixtureRequest, ruled: Callable[..., Service]) -> Service:
-    """Return a service of the module's DEVICES, with its RULES and SETTINGS if it has them."""
+    """A service of the module's DEVICES, with the module's RULES and SETTINGS if there are any."""
     of = request.module
     return ruled(getattr(of, "RULES", ""), **getattr(of, "SETTINGS", {}))
 
 
 @pytest.fixture
 def notebook(request: pytest.FixtureRequest, service: Service) -> Iterator[Callable[..., Any]]:
-    """Open a Notebook of the module at the service."""
+    """Open a Notebook, the module's class, at the service."""
     of = request.module.Notebook
     with maker(partial(of, service), of.end) as notebook:
         yield notebook
@@ -54,7 +54,7 @@ def notebook(request: pytest.FixtureRequest, service: Service) -> Iterator[Calla
 
 @pytest.fixture
 def child() -> Iterator[Forks]:
-    """Fork a Child, which ends with the test."""
+    """Fork a Child that ends with the test."""
     with maker(Child, Child.end) as child:
         yield child
 

@@ -1,4 +1,4 @@
-"""Peers in this process, for tests that speak with the service without a socket."""
+"""Peers in this process, for tests that use the service without a socket."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ Me = TypeVar("Me", bound="Speaker")
 
 
 class Listener(Peer):
-    """Keeps the messages that it is sent, in `heard`; it reads at once, and computes no more once
-    it is lost."""
+    """Keeps its messages in `heard`. It reads at once, and stops computing when it is lost."""
 
     def __init__(self, user: str) -> None:
         self.uid, self.pid, self.user = STRANGER, 1, user
@@ -53,12 +52,12 @@ class Listener(Peer):
         return [message for message in self.heard if isinstance(message, kind)]
 
     def last(self, kind: type[Kind]) -> Kind:
-        """Return the last message of a kind that has come."""
+        """Return the last message of this kind."""
         return self.heard_of(kind)[-1]
 
 
 class Speaker(Listener):
-    """A listener that has said Hello to a service, and says what it is told to."""
+    """A listener that has said Hello to a service, and sends messages for a test."""
 
     def __init__(self, service: Service, user: str) -> None:
         super().__init__(user)
@@ -71,8 +70,8 @@ class Speaker(Listener):
 
 
 class LaneUser(Speaker):
-    """A session that keeps the last descriptor that came with a message of the kind `keeps`; it
-    computes while it `is_there`, also once it is lost."""
+    """A session that keeps the last descriptor that came with a message of the kind `keeps`. It
+    computes while it `is_there`, even after it is lost."""
 
     is_owner = True
     keeps: type[m.Message] = m.Message

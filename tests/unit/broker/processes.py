@@ -1,5 +1,5 @@
-"""Processes of this user and of others; those are forked without exec, since other users may not
-run our Python."""
+"""Processes of this user and of others. Processes of other users are forked without exec, since
+these users may not be able to run our Python."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ needs_root = pytest.mark.skipif(
 
 
 def run_broker(**own: str) -> subprocess.CompletedProcess[str]:
-    """Run a broker, with these settings of its own, that ends by itself."""
+    """Run a broker with these settings, which ends by itself."""
     environment = {f"JUPYTER_GPUSHARE_{name.upper()}": value for name, value in own.items()}
     return subprocess.run(
         [sys.executable, "-m", "jupyter_gpushare.broker"],
@@ -36,7 +36,7 @@ def run_broker(**own: str) -> subprocess.CompletedProcess[str]:
 
 
 def open_files(pid: int) -> dict[str, str]:
-    """Return the file of each descriptor that a process has open."""
+    """Return the files that a process has open, one for each descriptor."""
     found = {}
     for descriptor in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(FileNotFoundError):  # closed just now
@@ -46,7 +46,7 @@ def open_files(pid: int) -> dict[str, str]:
 
 @contextlib.contextmanager
 def no_descriptors(pid: int, begin: int) -> Iterator[None]:
-    """Let a process open no descriptor of this number or above; open ones stay usable."""
+    """Keep a process from opening descriptors from this number on. Open ones stay usable."""
     limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (begin, limits[1]))
     try:
@@ -56,7 +56,8 @@ def no_descriptors(pid: int, begin: int) -> Iterator[None]:
 
 
 class Child:
-    """A process that runs a function; it gets one end of a pair of sockets, and we the other."""
+    """A process that runs a function. The function gets one end of a pair of sockets, and the test
+    the other end."""
 
     def __init__(
         self, play: Callable[[socket.socket], None], uid: int = 0, groups: Sequence[int] = ()
@@ -93,7 +94,7 @@ def become(uid: int, groups: Sequence[int]) -> None:
 
 
 def as_user(uid: int, act: Callable[[], Any], groups: Sequence[int] = ()) -> Any:
-    """Return the result of `act` in a process of that user, or the sentence with which it fails."""
+    """Return the result of `act` in a process of this user, or the sentence of its error."""
 
     def answer(words: socket.socket) -> None:
         try:

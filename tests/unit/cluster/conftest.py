@@ -1,4 +1,4 @@
-"""Jobs, and launchers that end with a test."""
+"""Fixtures: jobs, and launchers and services that end with a test."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def make_job(tmp_path: Path) -> Makes:
 
 @pytest.fixture
 def launch() -> Iterator[Launches]:
-    """Launchers, which are killed at the end of a test."""
+    """Start launchers, which are killed at the end of the test."""
     launchers: list[subprocess.Popen[bytes]] = []
 
     def launch(job: Path, node: str = "n0") -> subprocess.Popen[bytes]:
@@ -87,7 +87,7 @@ def ray() -> Iterator[RayCluster]:
 
 @pytest.fixture
 def slurm(slurm_daemons: Slurm, monkeypatch: pytest.MonkeyPatch) -> Slurm:
-    """A Slurm of NODES in which nothing runs, which the commands of Slurm find."""
+    """An empty Slurm with NODES, which the commands of Slurm find."""
     for name, value in slurm_daemons.environment.items():
         monkeypatch.setenv(name, value)
     until(lambda: {*slurm_daemons.states().values()} == {"idle"})
@@ -96,7 +96,7 @@ def slurm(slurm_daemons: Slurm, monkeypatch: pytest.MonkeyPatch) -> Slurm:
 
 @pytest.fixture
 def make_site(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sites]:
-    """Services in this process, on a Slurm."""
+    """Make sites on a Slurm, with their services in this process."""
     monkeypatch.setenv("GPUSHARE_ADDRESS", "127.0.0.1")
 
     def make(*options: str, python: str = sys.executable) -> Site:
@@ -108,7 +108,7 @@ def make_site(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @contextlib.contextmanager
 def disk_of_a_megabyte(place: Path) -> Iterator[None]:
-    """A file system of its own is there within the block. Skips where none can be mounted."""
+    """Mount a file system of a megabyte within the block. Skips the test if none can be mounted."""
     mount = ("mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "none", place)
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
         pytest.skip("only root can mount a small disk, and not everywhere")
@@ -124,7 +124,7 @@ def close_without_slurm(site: Site) -> None:
 
 @pytest.fixture
 def trains(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    """A site for trainings, whose ranks find each other and nothing else."""
+    """A site for trainings, whose ranks are in a network of their own."""
     found = {"GPUSHARE_ADDRESS": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1"}
     for name, value in found.items():
         monkeypatch.setenv(name, value)
@@ -135,7 +135,7 @@ def trains(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def cluster_settings(socket_directory: Path, tmp_path: Path) -> Iterator[MakesSettings]:
-    """Makes the settings of a service with a process of its own, which ends with the test."""
+    """Make the settings of a service with its own process, which ends with the test."""
     there = {"socket": str(socket_directory / "b.sock")}
     there["cluster_directory"] = str(tmp_path / "state")
     with maker(partial(load, {}, cluster_look_seconds=0.05, **there), end) as make:

@@ -1,11 +1,10 @@
-"""A job that counts iterations, and saves what it has counted. It knows a directory, a file that
-asks it to yield, and where it resumes; and no engine.
+"""A job that counts iterations, and saves the count. It gets a directory, a file that asks it to
+yield, and a checkpoint, and does not know its engine.
 
     python job.py ITERATIONS SECONDS [EVERY]
 
-It saves each `EVERY` iterations; all ranks but the first only compute. Once the job has a file
-`hurry`, iterations take no time. The file `ran` of each generation has the iterations that it has
-computed.
+The first rank saves each `EVERY` iterations; the others only compute. Once the job has a file
+`hurry`, iterations take no time. The file `ran` of each generation lists its computed iterations.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ LEADS = os.environ.get("RANK", "0") == "0"
 
 
 def write(name: str, data: object) -> None:
-    """Fails forever once the generation is closed."""
+    """Write a file. This fails once the generation is closed."""
     part = HERE / f".{name}.{os.getpid()}"
     part.write_text(json.dumps(data))
     part.rename(HERE / name)

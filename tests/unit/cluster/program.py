@@ -1,4 +1,4 @@
-"""The process of a service of jobs, which ends with a test."""
+"""The process of a service of jobs, in tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...polling import until
 
 
 def end(settings: Settings) -> None:
-    """The service, if there is one, and all jobs."""
+    """End the service, if there is one, and all jobs."""
     with suppress(BrokerUnavailable), Cluster(settings) as cluster:
         view = cluster.look()
         for job in view.jobs:

@@ -1,11 +1,12 @@
-"""A service of a cluster as a process of its own, which kills itself.
+"""A service of a cluster in its own process, which kills itself.
 
     python -m tests.unit.cluster.serving SITE [POINT]
 
-It submits the jobs of SITE/jobs.json, each once the one before it has computed, and ends when all
-of them have ended. It is killed at POINT: after the event of that name is in the journal;
-`launched`: between a start and its event in the journal; a number of seconds, like 0.1; or the
-number of a write or an act, where each act counts twice, before and after it.
+It submits the jobs of SITE/jobs.json, each once the job before it has computed, and ends when all
+of them have ended. POINT tells when it is killed: after the event of this name is in the journal;
+`launched`: between a start and its event in the journal; a number with a decimal point, like 0.1:
+after these seconds; another number: at this write or act, where each act counts twice, before and
+after it.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class Point:
 
 
 def guard(target: object, point: Point, **acts: str | None) -> None:
-    """Each of these acts passes the point before and after it, by this name then; `write` by the
-    name of its event."""
+    """Make each of these acts pass the point before it, and after it under its name; for `write`
+    this is the name of its event."""
     for verb, name in acts.items():
         setattr(target, verb, passing(point, getattr(target, verb), name))
 
@@ -69,7 +70,7 @@ def engine_of(cluster: str) -> LocalEngine:
 
 
 class Wish(NamedTuple):
-    """A job, which is submitted once the one before it has computed for these GPU-seconds."""
+    """A job to submit once the job before it has computed for these GPU-seconds."""
 
     id: str
     gpus: int
@@ -77,7 +78,8 @@ class Wish(NamedTuple):
 
 
 def submit(service: ClusterService, journal: Journal, site: Path, wishes: Iterable[Wish]) -> bool:
-    """Return whether all have ended. Jobs that an earlier service submitted stay submitted."""
+    """Submit jobs that are due; return whether all have ended. Jobs of an earlier service stay
+    submitted."""
     attained = 0.0
     states = []
     for wish in wishes:

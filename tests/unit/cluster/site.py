@@ -37,7 +37,7 @@ Asks: TypeAlias = "Callable[[Site, str], None]"
 
 
 class Troubled(LocalEngine):
-    """The engine of this machine, parts of which fail when a test says so."""
+    """The engine of this machine, parts of which fail on demand of a test."""
 
     def __init__(self, cluster: str, nodes: str) -> None:
         super().__init__(cluster, declared(nodes))
@@ -47,7 +47,7 @@ class Troubled(LocalEngine):
 
     @contextlib.contextmanager
     def hanging(self, verb: str) -> Iterator[threading.Event]:
-        """This verb does not answer; the event says that it was asked."""
+        """Let a verb hang within the block; the event tells that the verb was called."""
         is_asked, answers = threading.Event(), threading.Event()
         answer = getattr(self, verb)
 
@@ -77,7 +77,7 @@ class Troubled(LocalEngine):
 
 
 class Site:
-    """Its journal, its engine, and its jobs, whose directories are in `jobs`."""
+    """A service with its journal, its engine, and its jobs, whose directories are in `jobs`."""
 
     def __init__(
         self,
@@ -102,7 +102,8 @@ class Site:
         return ClusterService(self.journal, engine, time.time, **given)
 
     def restart(self, **bounds: float) -> None:
-        """Restart as after a kill: only the journal, the directories and the processes are left."""
+        """Restart the service as after a kill, with only the journal, the directories and the
+        processes."""
         self.bounds = self.bounds._replace(**bounds)
         self.journal.close()
         self.journal = Journal(self.path / "cluster.sqlite")
@@ -117,7 +118,8 @@ class Site:
         return directory
 
     def train(self, id: str, program: str, *given: object, gpus: int) -> Path:
-        """Submit a training of this folder that is not told of us; return where its result is."""
+        """Submit a training of this folder that does not know this package; return the path of its
+        result."""
         out = self.path / f"{id}.json"
         words = (sys.executable, TRAINING / program, out, TRAIN_STEP, *given)
         nodes = 1 if gpus < 3 else 0
@@ -133,7 +135,7 @@ class Site:
         stops: Iterable[int] = (),
         asks: Asks | None = None,
     ) -> Any:
-        """Return the result of such a training, which is asked to yield at these iterations."""
+        """Return the result of a training that is asked to yield at these iterations."""
         out = self.train(id, program, *given, gpus=gpus)
         for iteration in stops:
             self.stop(id, iteration, asks)
@@ -155,11 +157,12 @@ class Site:
         return [event.what for event in self.journal.events(id)]
 
     def reasons(self, id: str) -> list[str]:
-        """Why the service has ended generations of it."""
+        """Return why the service has ended generations of the job."""
         return [event.detail for event in self.journal.events(id) if event.what == "end"]
 
     def processes(self, id: str, having: str = "GPUSHARE_LEASE") -> list[psutil.Process]:
-        """Those of its first generation that have a variable: launchers, and all below them."""
+        """Return the processes of the job's first generation: launchers, and their children, by a
+        variable."""
         name = f"gs.{self.journal.cluster()}.{id}.g1"
         found = []
         for process in psutil.process_iter():
@@ -173,15 +176,15 @@ class Site:
         return self.processes(id, "GPUSHARE_JOB")
 
     def computed(self, id: str) -> list[int]:
-        """The iterations of its leaders, in the order of its generations."""
+        """Return the iterations of the job's leaders, in the order of its generations."""
         return iterations(generations(self.directory(id)))
 
     def is_whole(self, id: str, count: int) -> bool:
-        """Each iteration was computed once."""
+        """Whether each iteration was computed exactly once."""
         return self.computed(id) == [*range(1, count + 1)]
 
     def attained(self, id: str) -> float:
-        """GPU-seconds that its present generation has told."""
+        """Return the GPU-seconds that the present generation has reported."""
         job = self.job(id)
         told = generation.progress(generation.path_of(self.directory(id), job.generation))
         return told.computed * job.spec.gpus if told else 0.0
@@ -195,7 +198,8 @@ class Site:
             process.terminate()
 
     def stop(self, id: str, iteration: int, asks: Asks | None) -> None:
-        """Ask it to yield once it has computed that iteration; return when it has."""
+        """Ask the job to yield once it has computed this iteration, and wait until it has
+        yielded."""
         (self.directory(id) / f"wait-{iteration}").touch()
         self.until(lambda: iteration in self.computed(id))
         before = self.job(id)
@@ -204,7 +208,7 @@ class Site:
         assert (self.job(id).yields, self.job(id).losses) == (before.yields + 1, 0)
 
     def computes(self, id: str) -> bool:
-        """Its leader has computed an iteration of this generation."""
+        """Whether the leader has computed an iteration in this generation."""
         path = generation.path_of(self.directory(id), self.job(id).generation)
         return (path / "ran").exists()
 
@@ -213,7 +217,7 @@ class Site:
             self.service.step()
 
     def until(self, is_so: Callable[[], bool]) -> None:
-        """Step after step."""
+        """Make steps of the service until the condition holds."""
 
         def step() -> bool:
             self.service.step()
@@ -226,25 +230,28 @@ class Site:
         self.until(lambda: {id: self.state(id) for id in states} == states)
 
     def begin(self, id: str, *command: object, attains: float = -1.0, **spec: Any) -> Path:
-        """Submit a job; return when it computes, and has told of more than these GPU-seconds."""
+        """Submit a job, and wait until it computes, and has reported more than these
+        GPU-seconds."""
         directory = self.submit(id, *command, **spec)
         self.until(lambda: self.computes(id) and self.attained(id) > attains)
         return directory
 
     def finish(self, **counts: int) -> None:
-        """Let the rest take no time: each job ends with its number of iterations, each once."""
+        """Hurry these jobs, and check that each ends with its number of iterations, each computed
+        once."""
         self.hurry(*counts)
         self.until_state(**dict.fromkeys(counts, "done"))
         for id, count in counts.items():
             assert self.is_whole(id, count)
 
     def hurry(self, *ids: str) -> None:
-        """Let the rest of these jobs take no time."""
+        """Let the remaining iterations of these jobs take no time."""
         for id in ids:
             (self.directory(id) / "hurry").touch()
 
     def check_that_one_yields(self, **spec: Any) -> None:
-        """A job that has computed yields to one that has not, and goes on behind it."""
+        """Check that a job that has computed yields to a job that has not, and continues after
+        it."""
         self.begin("long", LONG, 0.02, attains=1, gpus=4, **spec)
         self.submit("short", 10, STEP, gpus=2)
         self.until_state(short="done")

@@ -1,4 +1,4 @@
-"""What follows from how a generation of a job ended: the table, row by row."""
+"""The table of outcomes, by how a generation of a job ended, row by row."""
 
 from __future__ import annotations
 

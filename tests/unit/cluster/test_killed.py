@@ -1,5 +1,5 @@
-"""A service that is killed at any moment, and started again: nothing is lost, and nothing runs
-twice. Its jobs do not notice, and each of their iterations is computed once."""
+"""A service is killed at any moment, and started again. Nothing is lost, and nothing runs twice:
+its jobs do not notice, and each of their iterations is computed once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ POINTS = ("submitted", "start", "launched", "started", "computes", "ask", "yield
 
 
 class Killed:
-    """A site whose service has processes of its own, one after the other."""
+    """A site whose service runs in a sequence of processes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -44,8 +44,8 @@ class Killed:
         (path / "jobs.json").write_text(json.dumps(WISHES))
 
     def serve(self, point: str = "") -> int:
-        """Return how the process ended: 0 once all jobs have ended. Without a `point` the jobs
-        hurry."""
+        """Run a service; return its exit status, 0 once all jobs have ended. Without a `point` the
+        jobs hurry."""
         if not point:
             (self.path / "jobs" / "long" / "hurry").touch()
         command = [sys.executable, "-m", "tests.unit.cluster.serving", str(self.path)]
@@ -98,8 +98,8 @@ def make_killed(tmp_path: Path) -> Iterator[Callable[[], Killed]]:
 def test_a_service_that_is_killed_at_any_moment_loses_nothing(
     make_killed: Callable[[], Killed], points: list[int | float]
 ) -> None:
-    """Before and after whatever it writes and does, and after seconds: also between the launchers
-    of a gang, or between two files; and while it comes back."""
+    """It is killed before and after each write and act, and after some seconds. This includes
+    moments between the launchers of a gang, between two files, and during the recovery."""
     killed = make_killed()
     for point in points:
         if killed.serve(str(point)) == 0:  # all were over before it

@@ -1,5 +1,5 @@
-"""The journal of a cluster: its content is on disk, whole, and for one service; the jobs that are
-present, their queue, and the postponed ones; old records are removed."""
+"""The journal of a cluster: its content is on disk, complete, and belongs to one service. Also the
+present jobs, their queue, postponed jobs, and the removal of old records."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_journal_of_a_newer_version_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 def test_each_journal_has_a_cluster_of_its_own(path: Path, tmp_path: Path) -> None:
-    """Otherwise a service would end what another one has started."""
+    """Otherwise a service would end the jobs of another one."""
     journal, other = Journal(path), Journal(tmp_path / "other" / "cluster.sqlite")
     name = journal.cluster()
     assert PART.fullmatch(name)
@@ -255,7 +255,7 @@ def left(directory: Path) -> set[str]:
 
 
 def end(journal: Journal, directory: Path, day: float) -> None:
-    """A job whose generation has left files."""
+    """End a job whose generation has left files."""
     opened(directory)
     for name in ("it-3", ".it-4.part", "result-1"):
         (directory / "g1" / name).touch()
@@ -359,7 +359,7 @@ def test_a_turn_lasts_for_the_least_that_the_queue_was_told_last() -> None:
 
 
 def test_gittins_serves_first_the_job_that_probably_ends_soonest(journal: Journal) -> None:
-    """Three former jobs have computed 4 GPU-seconds; one that is not over counts for none."""
+    """Three former jobs have computed 4 GPU-seconds. A job that is not over does not count."""
     for id, ended in (("x", 3.0), ("y", 3.0), ("z", 3.0), ("runs", None)):
         uses = [HourOfJob(hour, "", id, 2.0 if ended else 90.0) for hour in (0, 3600)]
         journal.write(

@@ -1,4 +1,4 @@
-"""The service over the engine of this machine, with real processes."""
+"""The service on the engine of this machine, with real processes."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def test_jobs_of_parts_share_a_gpu_of_a_node_that_has_shards(site: Site) -> None
 
 @pytest.mark.system
 def test_gpus_are_kept_for_the_first_that_waits_and_others_are_told(site: Site) -> None:
-    """`wide` lacks one of four, which `short` has, and `stopped` would keep three for its least
-    turn."""
+    """`wide` lacks one of four GPUs, which `short` has. On the other three `stopped` would run for
+    its least turn."""
     site.rules = GangRules(told=True, tick=0, thresholds=[0.2], least=1000.0)
     site.restart()
     site.submit("short", 2000, STEP, resumes=False)
@@ -114,7 +114,7 @@ def seen(site: Site, id: str, user: str = "") -> JobView:
 def test_a_job_computes_for_longer_before_it_is_asked_where_restarts_have_cost_much(
     site: Site,
 ) -> None:
-    """They have cost 100 s here."""
+    """Restarts have cost 100 s here."""
     for number, what in enumerate(("ask", "yielded", "start", "computes")):
         ended = time.time() + (100 if what == "computes" else 0)
         site.journal.note(JobEvent(ended, "x", 1 + number // 2, what))
@@ -149,7 +149,7 @@ def test_gittins_asks_a_job_to_yield_that_outlasts_all_that_have_finished(
 
 
 def test_a_job_that_does_not_resume_is_never_asked_to_yield(site: Site) -> None:
-    """Neither for a younger one, nor on a node that is to be emptied."""
+    """This holds for a younger job that waits, and on a node that is being drained."""
     site.begin("stays", LONG, STEP, attains=1, gpus=4, resumes=False)
     site.submit("short", 5, STEP, gpus=2)
     site.steps(10)
@@ -230,7 +230,7 @@ def test_a_job_that_raises_says_its_error_in_a_line(site: Site) -> None:
 
 
 def test_a_launcher_that_can_write_nothing_says_so(site: Site) -> None:
-    """No file grows, as on a full disk."""
+    """No file can grow, as on a full disk."""
     site.submit("a", sys.executable, "-c", BEGETS, resumes=False)
     site.until((site.directory("a") / "work" / "pids").exists)
     rank = psutil.Process(pids(site.directory("a"))[0])
@@ -261,7 +261,7 @@ def test_a_gang_that_has_lost_a_part_is_ended_whole_and_goes_on(site: Site, lost
 
 
 def resumed_where_it_had_saved(site: Site, id: str) -> bool:
-    """The second generation began after the checkpoint of the first one."""
+    """Check that the second generation began after the checkpoint of the first one."""
     first, second = generations(job := site.directory(id))
     saved = json.loads((job / generation.newest(first)).read_text())["iteration"]
     return iterations([second])[0] == saved + 1
@@ -297,7 +297,7 @@ def test_what_is_given_up_is_killed_once_its_node_answers(site: Site) -> None:
 
 
 def test_a_job_that_finds_no_room_waits_and_costs_a_number(site: Site, make_job: Makes) -> None:
-    """Another program has taken the GPUs after the engine was asked for its nodes."""
+    """Another program takes the GPUs after the engine was asked for its nodes."""
     neighbor = Troubled(f"{site.journal.cluster()}-2", "n0=2 n1=2")
     other = make_job(sys.executable, "-c", BEGETS, name="other")
     opened(other, n0=2)
@@ -317,7 +317,8 @@ def test_a_job_that_finds_no_room_waits_and_costs_a_number(site: Site, make_job:
 @pytest.mark.system
 @pytest.mark.parametrize("verb", ["nodes", "ask_yield", "kill", "start"])
 def test_a_job_comes_and_goes_while_the_engine_does_not_answer(site: Site, verb: str) -> None:
-    """Long yields to short: the engine is asked for its nodes, to yield, to kill and to start."""
+    """The long job yields to the short one, so the engine is asked for its nodes, to yield, to kill
+    and to start."""
     site.begin("long", LONG, 0.02, attains=1, gpus=4)
     site.answer_seconds = 2 * SECONDS
     with running(site) as loop, ThreadPoolExecutor(1) as people:
@@ -341,7 +342,7 @@ def test_a_job_comes_and_goes_while_the_engine_does_not_answer(site: Site, verb:
 
 @contextlib.contextmanager
 def running(site: Site) -> Iterator[ServiceLoop]:
-    """Its service is restored in a loop of its own thread."""
+    """Run the service of a site in a loop, in another thread."""
     loop, stopped = ServiceLoop(site.made, 0.0), Event()
     runs = Thread(target=loop.run, args=(lambda _: None, stopped))
     runs.start()
@@ -385,8 +386,8 @@ def test_a_job_that_is_lost_on_a_silent_node_starts_on_another_one(site: Site) -
 
 
 def test_gpus_that_the_engine_has_chosen_itself_are_counted(site: Site) -> None:
-    """GPUs that a gang uses beside its plan do not count as those of others, so it is not asked to
-    leave."""
+    """GPUs that a gang has instead of the planned ones do not count as used by others, so it is not
+    asked to yield."""
     site.submit("a", LONG, STEP, gpus=3)
     site.until(lambda: site.state("a") == "starting")
     other = {name: 3 - gpus for name, gpus in site.job("a").place.items()}
@@ -414,8 +415,8 @@ def test_a_job_without_its_directory_has_failed(site: Site) -> None:
 
 @contextlib.contextmanager
 def unreadable(site: Site, id: str) -> Iterator[None]:
-    """The directory of a job, whose processes stand still meanwhile. Root can read everything
-    except links that lead to themselves."""
+    """Make a job's directory unreadable within the block, while its processes stand still. Even
+    root cannot read a link to itself."""
     processes = [p for rank in site.ranks(id) for p in (rank.parent(), rank) if p]
     for process in processes:
         process.suspend()

@@ -1,4 +1,4 @@
-"""Jobs, and what their generations leave."""
+"""Makes jobs, and reads the files of their generations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Launches = Callable[..., "subprocess.Popen[bytes]"]
 
 
 def made(directory: Path, *command: object, ranks: str = "node") -> Path:
-    """The directory of a job; a command of numbers alone counts iterations."""
+    """Make the directory of a job. A command with only numbers counts iterations."""
     words = [str(word) for word in command]
     if words[0].isdigit():
         words = [sys.executable, str(JOB), *words]
@@ -51,8 +51,7 @@ def generations(job: Path) -> list[Path]:
 
 
 def run_tests(surroundings: Sequence[object], *words: object, **environment: str) -> None:
-    """Run tests in a process that this command starts in its surroundings. Raises
-    AssertionError."""
+    """Run tests in a process that this command starts. Raises AssertionError."""
     root = HERE.parents[2]
     tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", root)
     command = [str(word) for word in (*surroundings, sys.executable, *tests, *words)]
@@ -62,7 +61,7 @@ def run_tests(surroundings: Sequence[object], *words: object, **environment: str
 
 
 def alone(place: Path, program: str, *given: object) -> Any:
-    """Return the result of a training that is no job."""
+    """Return the result of a training outside of a job."""
     out = place / "alone.json"
     words = [sys.executable, TRAINING / program, out, "0", *given]
     subprocess.run([str(word) for word in words], check=True, cwd=place)

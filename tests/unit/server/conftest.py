@@ -28,7 +28,7 @@ SECONDS = 60.0
 
 @pytest.fixture
 def extension_config() -> dict[str, Any]:
-    """Traits of the extension; tests override it."""
+    """Traits of the extension; tests override this fixture."""
     return {}
 
 
@@ -54,7 +54,7 @@ def jp_server_config(settings: Settings, extension_config: dict[str, Any]) -> di
 
 @pytest.fixture
 def extension(jp_serverapp: Any, jp_asyncio_loop: Any) -> Iterator[GpuShareExtension]:
-    """The loaded extension, unloaded after the test (which may have done it)."""
+    """The loaded extension, which is unloaded after the test if it still has to be."""
     yield jp_serverapp.web_app.settings["gpushare"]
     jp_asyncio_loop.run_until_complete(_unload_jupyter_server_extension(jp_serverapp))
 
@@ -64,7 +64,8 @@ Shown = Callable[[Callable[[State], bool]], Awaitable[State]]
 
 @pytest.fixture
 def shown(extension: GpuShareExtension) -> Shown:
-    """Wait: `await shown(is_it)` is the first state of the server for which `is_it` is true."""
+    """Wait for a state: `await shown(is_it)` is the first state of the server for which `is_it` is
+    true."""
 
     async def first(is_it: Callable[[State], bool]) -> State:
         async for state in extension.feed.follow():
@@ -77,7 +78,7 @@ def shown(extension: GpuShareExtension) -> Shown:
 
 @pytest.fixture
 def found(shown: Shown) -> Callable[[], Awaitable[State]]:
-    """Wait: `await found()` is the first snapshot."""
+    """Wait for a snapshot: `await found()` is the first one."""
     return lambda: shown(lambda state: isinstance(state, Snapshot))
 
 
@@ -93,7 +94,7 @@ Join = Callable[..., Awaitable[Client]]
 
 @pytest.fixture
 def join(settings: Settings, shown: Shown) -> Iterator[Join]:
-    """Opens a session whose id is its name; returns its connection once the server shows it."""
+    """Open a session whose id is its name; return its connection once the server shows it."""
     with maker(partial(Client.connect, settings, "tests"), Client.close) as connect:
 
         async def join(name: str, **fields: Any) -> Client:
@@ -110,7 +111,8 @@ Api = Callable[..., Awaitable[Any]]
 
 @pytest.fixture
 def api(jp_fetch: Callable[..., Awaitable[HTTPResponse]], extension: GpuShareExtension) -> Api:
-    """Call `await api("policy", method="PUT", body={...})`: the status and the decoded answer."""
+    """Send a request: `await api("policy", method="PUT", body={...})` is the status and the decoded
+    answer."""
 
     async def api(*path: str, body: Any = None, **options: Any) -> tuple[int, Any]:
         data = body if body is None or isinstance(body, str) else json.dumps(body)

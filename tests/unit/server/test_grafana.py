@@ -27,8 +27,8 @@ def expressions() -> list[str]:
 
 
 def labels_of(expression: str) -> set[str]:
-    """Return labels in braces, behind `by`, and of `label_values`; the server's own, `instance`,
-    left out."""
+    """Return the labels in braces, behind `by`, and in `label_values`, without Prometheus' own
+    label `instance`."""
     inside = re.findall(r"[{,]\s*(\w+)\s*=", expression)
     grouped = re.findall(r"by \((.*?)\)", expression)
     asked = re.findall(r"label_values\(\w+, (\w+)\)", expression)

@@ -30,7 +30,7 @@ Samples = dict[tuple[str, str], float]
 
 @pytest.fixture
 def scrape(jp_fetch: Any, extension: Any) -> Any:
-    """Scrape: `await scrape()` is our samples, by name and the labels' values."""
+    """Scrape metrics: `await scrape()` has our samples, by name and values of labels."""
 
     async def scrape() -> Samples:
         return samples((await jp_fetch("metrics")).body)
@@ -120,8 +120,8 @@ def test_used_time_is_counted_once_whatever_a_session_comes_back_with(
 
 @pytest.fixture
 def counted(settings: Settings) -> None:
-    """The broker before had counted: the past that a session reports counts as far as it was
-    counted."""
+    """Let the previous broker have counted this much: of the past that a session reports only the
+    counted part is valid."""
     ledger = UsageDatabase(accounts_path(settings))
     owner = pwd.getpwuid(os.getuid()).pw_name
     ledger.add({}, {"alice": Counted(owner, 12.5, 3.0, time.time())})

@@ -1,4 +1,4 @@
-"""Messages that a broker sends together with an answer are handled like those that come
+"""A session handles messages that a broker sends together with an answer like those that come
 afterwards."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SECONDS = 60.0
 
 
 class Script:
-    """A broker of one client at a time, which asks for a page-out in one piece with the second
+    """A broker of one client at a time, which requests a page-out in one piece with the second
     Opened."""
 
     def __init__(self, path: str) -> None:

@@ -37,7 +37,8 @@ def train(settings: Settings) -> None:
 
 
 def grab(settings: Settings) -> None:
-    """A heavy session, always one iteration from its end, with a new session for each turn."""
+    """A heavy session that is always one iteration from its end, with a new session for each
+    turn."""
     while True:
         session = Session(settings, name="grabs", weight=1000.0)
         session.open()
@@ -68,9 +69,9 @@ def becomes(
     is_fair: Callable[[dict[str, float]], bool],
     seconds: tuple[float, float] = FEW_SECONDS,
 ) -> bool:
-    """Whether the users' parts of the device time become fair between these seconds of it, as the
-    broker counts it, closed sessions included, from when both train. An early advantage or debt
-    counts to the end."""
+    """Whether the users' parts of the device time become fair between these seconds of it. The
+    broker counts the time from when both train, closed sessions included. An early advantage or
+    debt counts to the end."""
     begin: dict[str, float] = {}
     with Client.connect(settings) as client:
         for snapshot in client.watch(0.05):

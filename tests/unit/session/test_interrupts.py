@@ -32,7 +32,7 @@ OURS = {
         *(LIBRARY / "wire" / name for name in ("client.py", "handoff_slot.py")),
     ]
 }
-LEAST_LINES = 20  # that any of the calls below passes, if the files above are still ours
+LEAST_LINES = 20  # that each of the calls below passes, if the files above are still ours
 SECONDS = 60.0
 
 
@@ -61,14 +61,16 @@ class Interrupted:
 
 
 def _calls_nothing(frame: FrameType) -> bool:
-    """Python checks for signals after calls. These lines have none; `with` is executed again when
-    its block has ended, and at `try` no block is sure to be left in order."""
+    """Whether no interrupt is raised at this line. Python checks for signals after calls, and these
+    lines make none; `with` is executed again when its block has ended, and at `try` no block is
+    sure to be left in order."""
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
     return line.lstrip().startswith(("with ", "try:"))
 
 
 def at_each_line(act: Callable[[], None]) -> Iterator[int]:
-    """Let it be interrupted at its first line, its second one, and so on to its end."""
+    """Call `act` again and again, interrupted at its first line, its second one, and so on to its
+    end."""
     for nth in itertools.count(1):
         with Interrupted(nth) as interrupted, contextlib.suppress(KeyboardInterrupt):
             act()
@@ -174,7 +176,7 @@ def test_an_interrupt_at_any_line_of_a_cell_that_comes_back_leaves_the_next_one_
 
 
 def page_out(settings: Settings, session: Session) -> None:
-    """It is asked to page out, and has."""
+    """Request a page-out until the session has paged out."""
     session.cell_ends()
     with Client.connect(settings, "tests") as client:
         while not session.paged_out_bytes:

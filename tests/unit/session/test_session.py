@@ -503,8 +503,8 @@ def iterate(session: Session) -> bool:
 def test_turns_go_back_before_each_gap_while_others_want_the_device(
     policy: str, settings: Settings, opened: Opened, run: Run
 ) -> None:
-    """Nothing asks for them then: they are far shorter than a quantum. Under `fifo` a cell keeps
-    its turn over its gaps."""
+    """No preemption request ends these turns, which are far shorter than a quantum. Under `fifo` a
+    cell keeps its turn over its gaps."""
     mine = opened("mine")
     with Client.connect(settings) as client:
         client.ask(m.SetPolicy(policy))

@@ -24,7 +24,7 @@ from jupyter_gpushare.wire.client import Client
 from ...polling import until
 
 SECONDS = 60.0
-SHORT_SECONDS = 0.3  # for which an answer of the stopped broker is waited for
+SHORT_SECONDS = 0.3  # how long callers wait for an answer of the stopped broker
 
 
 @pytest.fixture
@@ -95,7 +95,8 @@ def test_sharing_ends_beside_a_broker_that_does_not_respond(session: Session) ->
 def test_training_waits_for_a_broker_that_does_not_respond(
     session: Session, go_on: Callable[[], None]
 ) -> None:
-    """No other session can be given the turn meanwhile; it is not requested again and again."""
+    """No other session can be given the turn meanwhile, and the turn is not requested again and
+    again."""
     waiting = threading.Thread(target=session.enter, daemon=True)
     waiting.start()
     waiting.join(2 * SHORT_SECONDS)

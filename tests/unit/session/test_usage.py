@@ -1,4 +1,4 @@
-"""What a session reports of its iterations: their curve, and how many remain."""
+"""The reports of a session about its iterations: their curve, and how many remain."""
 
 from __future__ import annotations
 

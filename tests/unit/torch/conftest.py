@@ -42,7 +42,7 @@ class Turns:
         self._note("boundary")
 
     def abandon(self) -> None:
-        """A `leave` follows it, or nothing more."""
+        """A `leave` follows, or nothing more."""
 
     def leave(self) -> None:
         self._note("leave")
@@ -74,7 +74,7 @@ def one_thread() -> None:
 
 @pytest.fixture
 def counted() -> Iterator[None]:
-    """The counter is installed, and no garbage of other tests dies in the middle of this one."""
+    """Install the counter, and let no garbage of other tests die in the middle of this one."""
     assert _core.AllocationCounter.install() == ""
     gc.collect()
     gc.disable()
@@ -106,7 +106,7 @@ def bytes_of(size: int) -> torch.Tensor:
 
 
 def alone(code: str, *arguments: int | str) -> list[str]:
-    """Run code in a process of its own, where nothing was installed before; its output."""
+    """Run code in a process of its own, where nothing was installed before; return its output."""
     words = [sys.executable, "-X", "faulthandler", "-c", code, *map(str, arguments)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
@@ -126,7 +126,8 @@ def boundaries(turns: Turns) -> Iterator[Boundaries]:
 
 @pytest.fixture
 def shared(turns: Turns) -> Callable[[Training], int]:
-    """Run a training without and with sharing: the same bits; returns the number of boundaries."""
+    """Run a training without and with sharing, with the same bits as results; return the number of
+    boundaries."""
 
     def run(train: Training) -> int:
         def bits() -> Bits:

@@ -1,4 +1,4 @@
-"""What variables hold between iterations, and what is free without them."""
+"""Memory that variables hold between iterations, and that is free without them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_is_told_of_a_graph_is_what_is_freed_without_it() -> None:
 
 
 class Stays(torch.autograd.Function):
-    """Its backward lasts until it may end."""
+    """A function whose backward lasts until the test lets it end."""
 
     has_begun, may_end = threading.Event(), threading.Event()
 
@@ -88,7 +88,8 @@ def a_backward_in_another_thread() -> Iterator[None]:
 
 
 def test_nothing_is_read_while_another_thread_runs_a_backward() -> None:
-    """It writes gradients without the GIL. Whether it has begun before is not seen at once."""
+    """The other thread writes gradients without the GIL. A backward that has begun before is not
+    noticed at once."""
     net, x, watched = network(), batch(), Backwards()
     out = net(x)
     gradients = Gradients(watched)
@@ -138,7 +139,7 @@ def test_data_and_weights_are_not_told() -> None:
 
 
 class Odd:
-    """What a user's function leaves under a name like those of saved tensors."""
+    """An object of a user's function under a name like those of saved tensors."""
 
     asked = 0
 

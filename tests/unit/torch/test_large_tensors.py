@@ -1,5 +1,5 @@
-"""Memory that is allocated and hardly touched counts as far as it is touched, and growing beyond
-the device fails no training that runs."""
+"""Memory that is allocated counts as far as it is touched, and growth beyond the device fails no
+training that runs."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def iterate() -> Callable[[], None]:
 
 @pytest.fixture(autouse=True)
 def no_garbage() -> None:
-    """Free what earlier tests left: it would count, and then be freed, and a large tensor would get
-    memory that malloc kept of it, which is touched."""
+    """Free what earlier tests left. It would count until it is freed; and malloc could give its
+    pages, which are touched, to a large tensor."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
 
@@ -71,7 +71,8 @@ def until(condition: Callable[[], bool], act: Callable[[], None]) -> None:
 
 
 def seen(memory: TorchMemory, size: int) -> Callable[[], bool]:
-    """Return whether this number of bytes is alive, to a MiB. Looks are rare."""
+    """Return a check whether this number of bytes is alive, to a MiB. Looks are rare, so it is
+    repeated."""
     _core.AllocationCounter.take_peak()
     return lambda: abs(memory.live() - size) < MIB
 

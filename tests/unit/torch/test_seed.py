@@ -14,8 +14,8 @@ UNIT = 8
 
 
 def searched(seed: Seed, in_use: int, fits: Callable[[int], bool], extra: int, first: int) -> int:
-    """Try sizes until they do not change; a segment that is too small gets `extra` bytes beside.
-    Return what all segments of the last iteration took."""
+    """Try sizes until they do not change; an iteration with a segment that is too small gets
+    `extra` bytes beside it. Return the bytes of all segments of the last iteration."""
     size = 0
     for _ in range(64):
         last, size = size, seed.next(first)

@@ -1,4 +1,4 @@
-"""When the ranks of a job save and leave: all of them after the same iteration."""
+"""The ranks of a job agree when to save and leave: all of them after the same iteration."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ TELL_SECONDS = 0.5
 
 
 class Agreed(NamedTuple):
-    """The common act of all ranks after an iteration: leave once they have saved, or save."""
+    """The common act of all ranks after an iteration: to save and leave, to save, or neither."""
 
     leaves: bool = False
     saves: bool = False
 
 
 class Agreement:
-    """All ranks look at the same iterations whether the job is asked to yield, and tell its
-    progress."""
+    """At the same iterations all ranks look whether the job is asked to yield. The first rank
+    reports the progress of the job."""
 
     def __init__(self, store: Store, gang: Gang, every: float, iteration: int) -> None:
         """`every`: seconds between two saves."""
@@ -34,7 +34,7 @@ class Agreement:
         self._looked_at = self._next_look = iteration
 
     def after(self, iteration: int, of: int) -> Agreed:
-        """Return what to do after this iteration, of those in all (0: unknown). All ranks call
+        """Return what to do after this iteration, of `of` in all (0: unknown). All ranks call
         it."""
         now = time.monotonic()
         self._computed += now - self._begun
@@ -59,9 +59,9 @@ class Agreement:
         return Agreed(leaves=asked > 0, saves=asked + due > 0)
 
     def saved(self) -> None:
-        """The time for the next save begins, and what came before was no time of computing."""
+        """Begin the time to the next save. The time so far was no time of computing."""
         self._saved = self._begun = time.monotonic()
 
     def begins(self) -> None:
-        """An iteration begins: what came before was no time of computing."""
+        """An iteration begins: the time before it was no time of computing."""
         self._begun = time.monotonic()

@@ -1,7 +1,7 @@
 """The rest of an epoch: the batches of a loader without those that are done.
 
-The order of an epoch is drawn again from the random state with which it began, and the batches that
-are done are drawn and not loaded.
+The loader draws the order of the epoch again from the random state with which the epoch began. It
+draws the batches that are done, but does not load them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def generators_of(loader: Any) -> list[torch.Generator]:
 
 
 def set_epoch(loader: Any, epoch: int) -> None:
-    """Tell a sampler that shuffles by the number of the epoch, as that of a distributed loader."""
+    """Tell the number of the epoch to a sampler that shuffles by it, such as that of a distributed
+    loader."""
     sampler: Any = getattr(loader, "sampler", None)
     if hasattr(sampler, "set_epoch"):
         sampler.set_epoch(epoch)
@@ -51,7 +52,8 @@ def rest_of(loader: Iterable[Any], done: int, then: Callable[[], None]) -> Itera
 
 
 def draws_by_number(loader: DataLoader[Any]) -> bool:
-    """Whether it loads what the numbers of its batch sampler say, and no iterable dataset."""
+    """Whether the loader loads the numbers that its batch sampler draws, and no iterable
+    dataset."""
     return loader.batch_sampler is not None and not isinstance(loader.dataset, IterableDataset)
 
 
@@ -61,11 +63,11 @@ def ahead_of(loader: DataLoader[Any]) -> int:
 
 
 class _Rest:
-    """The elements of an iterable after its first ones.
+    """The elements of an iterable after its first `done` ones.
 
-    When the job was saved, `ahead` more elements had been drawn. A sampler that draws from a
-    generator as it goes has drawn for them, and will do so again. So if nothing else has drawn from
-    the generators, their states are those after the elements that are done, and not the saved ones.
+    When the job was saved, the loader had drawn `ahead` more elements. A sampler that draws from a
+    generator as it goes will draw for these elements again. So if nothing else has drawn from the
+    generators, they get their states after the elements that are done, and not the saved states.
     """
 
     def __init__(
@@ -95,8 +97,8 @@ class _Rest:
         yield from elements
 
     def _states_with_those_ahead(self) -> list[torch.Tensor] | None:
-        """Draw them, return the generators' states, and restore the former ones. None if nothing
-        was drawn ahead."""
+        """Draw the elements that are done and ahead, return the generators' states, and restore the
+        former ones. None if nothing was drawn ahead."""
         if not self._generators or not self._ahead:
             return None
         began = random_state(self._generators)

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from ....errors import InvalidValue
 from ...checkpoints.store import say
 
-MOST_SECONDS = 1.0  # for which a rank waits for a thread of gloo
+MOST_SECONDS = 1.0  # how long a rank waits for a thread of gloo
 
 
 class Gang:
@@ -39,21 +39,21 @@ class Gang:
         return self.rank == 0
 
     def most(self, values: Sequence[float]) -> list[float]:
-        """Return the largest of all ranks, of each value. All ranks call this."""
+        """Return the maximum over all ranks of each value. All ranks call this."""
         if self.size == 1:
             return list(values)
         self._told = told = torch.tensor(values, dtype=torch.float64)
         references = sys.getrefcount(told)
         dist.all_reduce(told, dist.ReduceOp.MAX, group=self._group)
-        # A thread of gloo gives the tensor up a little later. It needs Python for that, and aborts
-        # a process that has begun to end by then, as one does that has saved and leaves.
+        # A thread of gloo releases the tensor a little later. It needs Python for that, and would
+        # abort a process that has begun to end by then, such as a rank that has saved and leaves.
         until = time.monotonic() + MOST_SECONDS
         while sys.getrefcount(told) > references and time.monotonic() < until:
             time.sleep(0.0005)
         return [float(value) for value in told]
 
     def gathered(self, mine: Any) -> list[Any]:
-        """Return what each rank has, in order, to the rank that leads; to others nothing."""
+        """Return the values of all ranks, in order, to the rank that leads; nothing to others."""
         if self.size == 1:
             return [mine]
         all_of_them: list[Any] | None = [None] * self.size if self.leads else None
@@ -61,7 +61,7 @@ class Gang:
         return all_of_them or []
 
     def mine(self, ranks: Sequence[Any]) -> Any:
-        """Return what this rank had; None where there were more or fewer ranks."""
+        """Return the saved value of this rank; None if there were more or fewer ranks."""
         if len(ranks) == self.size:
             return ranks[self.rank]
         say(

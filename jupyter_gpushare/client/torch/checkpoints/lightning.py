@@ -19,7 +19,7 @@ class _Hooks:
 
     def __init__(self, every: float) -> None:
         self._saves = Saves(every)
-        self._random: dict[str, Any] | None = None  # from which this rank goes on
+        self._random: dict[str, Any] | None = None  # the state from which this rank goes on
         self._is_set_up = False
 
     @property
@@ -43,7 +43,7 @@ class _Hooks:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Set the random numbers once: strategies load before or after they are set up."""
+        """Set the random numbers once: a strategy loads before or after it is set up."""
         if self._is_set_up and self._random is not None:
             set_random_state(self._random, [])
             self._random = None
@@ -65,10 +65,10 @@ class _Hooks:
         agreed = self._saves.after(iteration, self._of)
         if agreed.saves:
             part = self._saves.part(iteration)
-            # By all ranks; it makes a file, or a folder of sharded states.
+            # All ranks call it; it makes a file, or a folder of sharded states.
             is_written = self._saves.does(iteration, lambda: trainer.save_checkpoint(part))
             if not is_written:
-                trainer.strategy.barrier()  # in which the others are
+                trainer.strategy.barrier()  # where the other ranks wait
             self._saves.commit(
                 iteration, lambda folder: os.rename(part, folder / NAME), agreed, not is_written
             )

@@ -1,5 +1,5 @@
-"""A loader that knows its own place, as `StatefulDataLoader` of torchdata: a job resumes from its
-state, and draws no finished batch again."""
+"""A loader that knows its own place, such as `StatefulDataLoader` of torchdata: a job resumes from
+the state of the loader, and draws no finished batch again."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .resumable import ResumableLoader
 
 
 def knows_its_place(loader: Any) -> bool:
-    """Whether its state says which batch comes next. A sampler that is a plain generator has no
-    state; a loader draws from it again, after the random numbers are set."""
+    """Whether the state of the loader says which batch comes next. A sampler that is a plain
+    generator has no state; a loader draws from it again, after the random numbers are set."""
     has_state = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
     if not has_state or isinstance(loader, ResumableLoader):  # whose state is that of all ranks
         return False
@@ -30,8 +30,8 @@ def knows_its_place(loader: Any) -> bool:
 
 
 def place_of(loader: Any) -> Any:
-    """Return a copy of its state; None if a checkpoint cannot hold it, since it has values that are
-    neither tensors nor plain."""
+    """Return a copy of the loader's state; None if a checkpoint cannot hold it, since it has values
+    that are neither tensors nor plain."""
     written = io.BytesIO()
     try:
         torch.save(loader.state_dict(), written)
@@ -51,7 +51,7 @@ def _say_once(kind: str, reason: str) -> None:
 
 
 def rest_from(loader: Any, place: Any, then: Callable[[], None]) -> Iterator[Any]:
-    """Return the batches that come after its place. `then` is called when the order is drawn."""
+    """Return the batches that come after that place. `then` is called when the order is drawn."""
     loader.load_state_dict(place)
     there: Iterator[Any] = iter(loader)
     then()

@@ -14,7 +14,7 @@ NAME = "checkpoint"
 
 
 class _Hooks:
-    """The Trainer saves into its own directory; what was saved for the job alone is moved away."""
+    """The Trainer saves into its own directory; a checkpoint for the job alone is moved away."""
 
     def __init__(self, every: float) -> None:
         self._saves = Saves(every)
@@ -60,7 +60,7 @@ def trainer_callback(every: float = 60.0) -> Any:
         trainer = transformers.Trainer(model, args, train_dataset=data, callbacks=[callback])
         trainer.train(resume_from_checkpoint=callback.resume_from)
 
-    The Trainer's own checkpoint is kept, with all that it keeps. Outside of a job nothing is done.
+    The checkpoint is the Trainer's own, with all that it saves. Outside of a job nothing is done.
     Raises InvalidValue.
     """
     from transformers import TrainerCallback

@@ -26,8 +26,8 @@ class ByteCounter(Protocol):
     def live(self) -> int: ...
 
     def of_thread(self) -> int:
-        """Return the bytes that are alive of what this thread has allocated, up to a constant; or
-        all live bytes, where threads are not told apart."""
+        """Return the live bytes among those that this thread has allocated, up to a constant. If
+        threads are not told apart, return all live bytes."""
 
     def peak(self) -> int: ...
 
@@ -56,7 +56,7 @@ class CountedStorages:
     how = "every CPU tensor is counted where PyTorch allocates it"
 
     def __init__(self) -> None:
-        # If there was no tensor, none has a gradient that Python does not reach yet.
+        # If there was no tensor, none has a gradient that Python cannot reach yet.
         self._may_be_more = adopt_storages()
         self.live = _core.AllocationCounter.live
         self.of_thread = _core.AllocationCounter.bytes_of_thread
@@ -152,8 +152,8 @@ class CudaAllocator:
         return self._context.bytes + private_bytes(self._reserved)
 
     def _look(self) -> tuple[int, int]:
-        """Return live and peak bytes from one query, for which PyTorch makes some hundred
-        figures."""
+        """Return live and peak bytes from one query, since PyTorch makes about a hundred figures
+        for each."""
         if not self._cuda.is_initialized():
             return self._context.bytes, self._context.bytes
         figures = self._peaks.figures()

@@ -30,7 +30,7 @@ class Iteration(NamedTuple):
         return max(self.live, self.between)
 
     def limited(self, size: float) -> Iteration:
-        """Return the same with at most `size` ephemeral bytes."""
+        """Return this iteration with at most `size` ephemeral bytes."""
         if self.ephemeral <= size:
             return self
         most = int(size)
@@ -41,9 +41,9 @@ class Iteration(NamedTuple):
 class Estimator:
     """Estimates persistent and ephemeral bytes, each as the maximum of recent iterations.
 
-    Memory that is alive at boundaries or appears between iterations is persistent. The peak of an
-    iteration above its end, or its part of the lane, is ephemeral. The first iteration is left out:
-    it allocates what the optimiser and the libraries keep for good.
+    Memory that is alive at boundaries or appears between iterations is persistent. The ephemeral
+    memory of an iteration is its peak above the live bytes at its end, or its part of the lane. The
+    first iteration is left out: it allocates what the optimiser and the libraries keep for good.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Estimator:
         """Whether the first iterations in the lane go on; they take more of it than later ones.
 
         Their blocks include survivors, and the first iteration without survivors finds the
-        addresses of earlier survivors taken. So these iterations and all before are forgotten.
+        addresses of earlier survivors taken. So these iterations and all before them are forgotten.
         """
         return self._to_forget > 0
 
@@ -68,8 +68,8 @@ class Estimator:
         self.recent.clear()
 
     def limit(self, size: float) -> None:
-        """Note that iterations need at most `size` bytes from now on. If that is infinite, those
-        before the first limit count again."""
+        """Note that iterations need at most `size` bytes from now on. If `size` is infinite, the
+        iterations before the first limit count again."""
         if size == math.inf:
             self.recent, self._unlimited = self._unlimited or self.recent, None
             return
@@ -113,8 +113,8 @@ class Estimator:
 
 
 def _ephemeral(recent: tuple[Iteration, ...], room: int) -> int:
-    """Return the most bytes that an iteration needed, plus a margin: as much as the need varied, at
-    most one 5th of it, and at most the room that is left."""
+    """Return the most bytes that an iteration needed, plus a margin: the variation of the need, but
+    at most a fifth of it and at most the remaining room."""
     needs = [iteration.ephemeral for iteration in recent]
     most = max(needs)
     return most + max(0, min(most - min(needs), most // LARGEST_MARGIN, room - most))

@@ -48,7 +48,7 @@ class TurnGiver(Protocol):
         """An iteration ended."""
 
     def abandon(self) -> None:
-        """The open iteration, if there is one, has ended without a boundary."""
+        """Note that the open iteration, if there is one, has ended without a boundary."""
 
     def leave(self) -> None:
         """Give the turn back now."""
@@ -147,10 +147,10 @@ class Boundaries:
             _installed = self
 
     def remove(self) -> None:
-        """Remove all hooks; an open iteration is closed. Idempotent.
+        """Remove all hooks and close an open iteration. Idempotent.
 
-        A thread that waits for its turn with the lock is not waited for: it has begun no iteration,
-        and begins none, since it finds the hooks gone.
+        This does not wait for a thread that waits for its turn with the lock: that thread has begun
+        no iteration, and begins none, since it finds the hooks gone.
         """
         self._unregister()
         self._session.unless_waiting(self._close)
@@ -189,16 +189,16 @@ class Boundaries:
         return True
 
     def close_if_idle(self) -> None:
-        """End the open iteration if no thread computes in it, since the turn is wanted. Its tensors
-        leave the lane with the turn."""
+        """End the open iteration if no thread computes in it, since the turn is wanted. The tensors
+        of the iteration leave the lane with the turn."""
         with self._entering:
             if self._inside and self._is_done:
                 self._end()  # only its zero_grad is to come
             self._close_if_left(lambda: not _is_in_group() and self._memory.may_move())
 
     def _close_if_left(self, may_move: Callable[[], bool] = lambda: False) -> None:
-        """Close the iteration if its thread has ended, or does something else, without a
-        boundary."""
+        """Close the iteration if its thread has ended without a boundary, or does something
+        else."""
         if not self._inside:
             return
         # A thread other than the main one ends only after `_thread_ended` has had the lock.
@@ -207,8 +207,8 @@ class Boundaries:
             self._suspend()
 
     def _suspend(self) -> None:
-        """Close the iteration. If its thread goes on with a backward or a step, that begins another
-        one, and waits for a turn."""
+        """Close the iteration. If its thread goes on with a backward or a step, it begins another
+        iteration and waits for a turn."""
         leader = self._leader
         self._close()
         if not self._suspended:
@@ -275,13 +275,13 @@ class Boundaries:
         self._memory.begin()
 
     def _resume(self) -> None:
-        """Begin an iteration if that of this thread was closed while it waited."""
+        """Begin an iteration if the one of this thread was closed while the thread waited."""
         __tracebackhide__ = True
         if get_ident() in self._suspended and not _is_captured() and self._is_ours():
             self._recording = True
 
     def _end(self) -> None:
-        """End the iteration under the lock: no other thread enters before the turn is given
+        """End the iteration under the lock, so that no other thread enters before the turn is given
         back."""
         __tracebackhide__ = True
         with self._entering:
@@ -326,7 +326,8 @@ class Boundaries:
             self._outermost.watch(frame, functools.partial(self._forward_left, id_of(frame)))
 
     def _note_forward(self) -> bool:
-        """Note that an outermost forward begins; without candidates it also begins an iteration.
+        """Note that an outermost forward begins. If it is inference without candidates, end the
+        iteration and begin the next one.
 
         Return False if another thread has entered first: then this one is a passenger.
         """
@@ -361,9 +362,9 @@ class Boundaries:
             self._end()
 
     def _forward_left(self, frame: FrameId) -> None:
-        """The frame has ended; an interrupt leaves a forward without a call of its hooks. Its id is
-        not looked for on the stack: a later frame may have got it. After an interrupt in here this
-        is called again."""
+        """The frame of a forward has ended, perhaps by an interrupt, after which torch calls no
+        hook. Its id is not looked for on the stack, since a later frame may have got it. After an
+        interrupt in here this is called again."""
         if self._leader != get_ident():
             return
         if self._outermost.frame == frame:

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from .profile import NEAR
 
-STEPLESS_FORWARDS = 32  # as many without a candidate are inference without no_grad
-# The bytes alive are compared with those of as many forwards, since a process may keep more for
-# good. It is more than a loop of recurrent cells has steps between two candidates.
+STEPLESS_FORWARDS = 32  # more of them without a candidate are inference without no_grad
+# The live bytes are compared with those of this number of forwards, since a process may keep more
+# for good. A loop of recurrent cells has fewer steps between two candidates.
 RECENT_FORWARDS = 512
 
 
@@ -32,7 +32,7 @@ class Floor:
         self._fewest = deque([sys.maxsize, sys.maxsize], maxlen=2)
 
     def note(self, size: int, forwards: int) -> int:
-        """Note the bytes when a forward begins before which `forwards` were; return by how much
+        """Note the live bytes when a forward begins, after `forwards` others. Return by how much
         they are above the floor."""
         if forwards % RECENT_FORWARDS == 0:
             self._fewest.append(size)
@@ -48,22 +48,23 @@ class Forwards:
         self.forget()
 
     def forget(self) -> None:
-        """A candidate has come."""
+        """Begin to count anew: a candidate has come."""
         self._count = 0
         self._of_process = Floor()
         self._of_thread = Floor()
         self._thread = 0
 
     def note(self) -> bool:
-        """Note that one begins in this thread. Return whether it is inference, and no activations
-        wait for a backward, so that the iteration may end before it."""
+        """Note that a forward begins in this thread. Return whether it is inference and no
+        activations wait for a backward, so that the iteration may end before this forward."""
         above = self._above_floor()
         self._count += 1
         return self._count > STEPLESS_FORWARDS and above <= self._memory.peak() // NEAR
 
     def _above_floor(self) -> int:
-        """Return the bytes that may wait for a backward. Those of a passenger do not, which the
-        process has; nor do those that another thread frees, which this thread never does."""
+        """Return the bytes that may wait for a backward. They are the smaller of two counts: that
+        of the process includes bytes of passengers, and that of this thread includes bytes that
+        another thread has freed."""
         if self._thread != get_ident():
             self._thread, self._of_thread = get_ident(), Floor()
         return min(

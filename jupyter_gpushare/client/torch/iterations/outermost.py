@@ -93,15 +93,15 @@ class OutermostForward:
 
     def watch(self, frame: FrameType, left: Callable[[], None]) -> None:
         """Call `left` once that frame of a forward has ended, however it ends: after an interrupt
-        torch calls no hook. A frame has no weak references, but this set, which each forward makes,
-        has; the arguments stay what users and their hooks expect. `left` may be called twice."""
+        torch calls no hook. A frame has no weak references, but a set that each forward makes has.
+        So the arguments stay as users and their hooks expect them. `left` may be called twice."""
         ends_with_it = frame.f_locals.get("called_always_called_hooks")
         if ends_with_it is not None:
             self._watch = weakref.ref(ends_with_it, keeps_interrupts(lambda _: left()))
 
     def overlooked(self, original: Any) -> Any:
-        """Hide the global hook from compiled modules, which warn of such hooks; it is removed when
-        they run."""
+        """Hide the global hook from compiled modules, which warn of such hooks; the hook is removed
+        when they run."""
 
         def has_any_global_hook() -> Any:
             hook = self._global_hooks.pop(self._hook_id, None)

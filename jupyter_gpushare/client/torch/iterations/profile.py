@@ -11,7 +11,7 @@ from typing import Protocol
 Candidate = tuple[str, int]  # the kind of event, and the id of its optimiser or module
 
 RECURRENCES = 3  # profiling ends when a candidate has come this often: the first is an outlier
-FORGET_AFTER = 16  # as many events of another candidate without the chosen one: a new training
+FORGET_AFTER = 16  # events of another candidate without the chosen one mean a new training
 NEAR = 10  # a difference of 1/10 of the peak is near
 
 
@@ -29,9 +29,9 @@ class Measured(Protocol):
 class BoundaryProfile:
     """Chooses the candidate with the fewest bytes alive. Until then each step is a boundary.
 
-    A step is preferred to a `zero_grad` with only slightly fewer bytes if that comes later than it
-    takes to move these: between the two the next batch is loaded, which then happens outside of the
-    turn.
+    A step is preferred to a `zero_grad` with only slightly fewer bytes if the time between the two
+    exceeds the time to move survivors. The next batch is loaded in between, which then happens
+    outside of the turn.
     """
 
     def __init__(self, memory: Measured, now: Callable[[], float] = time.monotonic) -> None:
@@ -56,7 +56,7 @@ class BoundaryProfile:
     def is_boundary(self, candidate: Candidate) -> bool:
         """Note the candidate; return whether an iteration that comes to it ends there."""
         is_boundary = self._is_boundary(candidate)
-        self._measure_gap(candidate)  # for the next step: the choice holds until then
+        self._measure_gap(candidate)  # after the choice, which counts until the next step
         return is_boundary
 
     def _is_boundary(self, candidate: Candidate) -> bool:
@@ -100,8 +100,8 @@ class BoundaryProfile:
             self._seen.clear()
 
     def _choose(self) -> None:
-        """Choose the candidate with the fewest bytes; of equal ones the latest, so that all steps
-        of a cycle are inside the iteration."""
+        """Choose the candidate with the fewest bytes. Of equal ones choose the latest, so that all
+        steps of a cycle are inside the iteration."""
         latest_first = list(reversed(self._live))
         self._emptiest = min(latest_first, key=self._live.__getitem__)
         steps = [candidate for candidate in latest_first if candidate[0] == "step"]

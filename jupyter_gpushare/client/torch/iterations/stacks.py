@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ...._core import stacks
 
 LOOK_SECONDS = 0.09  # the least time between two looks at a thread; the keeper makes 20 a second
-# A share of the time. A thread that polls uses less of a processor, and a thread that computes gets
+# A share of the time. A thread that polls uses less of a processor; a thread that computes gets
 # more even on the busiest machine.
 RESTING_SHARE = 0.05
 
@@ -38,7 +38,7 @@ class ClockRest:
         self._look: tuple[float, float] | None = None  # time, and processor seconds used by then
 
     def is_seen(self) -> bool:
-        """Look; return whether hardly any processor was used since an earlier look. A thread that
+        """Return whether hardly any processor time was used since an earlier look. A thread that
         waits for a GPU may look the same."""
         now, used = time.monotonic(), self._used()
         since, used_before = self._look or (now, used)
@@ -61,9 +61,9 @@ class Activity:
 
         The thread computes no more if it has ended, or has returned to the loop of its pool or
         server: then no user code is on its stack. But an event loop may have suspended user code,
-        which will continue with its tensors, and so will a thread that waits, as for another
-        thread. If no tensors are alive, no backward follows. If they are, all threads have to
-        rest: any of them may be at work with these tensors.
+        which will continue with its tensors. So will a thread that waits, for example for another
+        thread. If no tensors are alive, no backward follows. If some are alive, all threads have to
+        rest, since any of them may be at work with these tensors.
         """
         files = [code.co_filename for code in stacks().get(self._thread, [])]
         if any(_computes(file) for file in files):
@@ -79,8 +79,9 @@ class Activity:
 class FrameId(NamedTuple):
     """Tells a frame without keeping it: a frame would keep its variables, and their tensors, alive.
 
-    The number alone is not enough: after an interrupt in a forward, the next frame with it may be
-    that of a whole cell, which would look like that forward while the cell runs."""
+    The number alone is not enough. After an interrupt in a forward, the next frame with that number
+    may be that of a whole cell, which would look like the forward while the cell runs.
+    """
 
     number: int
     code: CodeType
@@ -99,8 +100,8 @@ def runs(frame: FrameId | None) -> bool:
 
 
 def _processor_seconds(thread: int) -> float:
-    """Return the processor seconds of a thread that has not ended; off Linux, a clock that makes it
-    look as if it never rested."""
+    """Return the processor seconds of a thread that has not ended. Off Linux, return a clock that
+    makes the thread look as if it never rested."""
     if sys.platform != "linux":
         return time.monotonic()
     return time.clock_gettime(time.pthread_getcpuclockid(thread))

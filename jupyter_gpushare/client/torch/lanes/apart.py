@@ -1,9 +1,9 @@
 """The memory of the first iterations on a GPU, which run outside of the lane.
 
-They have a pool of their own. Memory that persists from then on, as an optimiser's state, would
-keep alive segments of it that have room for a whole iteration. So it moves twice: at the end of a
-turn to a pool that packs it, since the session's memory then has to be as small as it says, and out
-of that pool when the next iteration begins. Import this after torch.
+They have a pool of their own. Memory that persists from then on, such as an optimiser's state,
+would keep segments alive that have room for a whole iteration. So it moves twice. At the end of a
+turn it moves to a pool that packs it, since the session's memory then has to be as small as
+reported. When the next iteration begins, it moves out of that pool. Import this after torch.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Apart:
             pools.begin_routing(self._index, self._pool)
 
     def begin_without_cuda(self) -> None:
-        """No pool can be made yet. If the iteration uses CUDA, all memory of the GPU was made in
-        it."""
+        """Begin an iteration when no pool can be made yet. If it uses CUDA, all memory of the GPU
+        was made in it."""
         self._makes_all = True
 
     def end(self) -> None:
@@ -54,8 +54,8 @@ class Apart:
         self._makes_all = False
 
     def pack(self) -> None:
-        """Move what persists of the last iteration to where it takes least, since the turn ends.
-        Gradients move as well; they are gone when the next iteration begins."""
+        """Move the persistent memory of the last iteration to where it takes least, since the turn
+        ends. Gradients move as well; they are gone when the next iteration begins."""
         if self._left is None and not self._places:
             return
         self._give_up_pools()
@@ -67,8 +67,8 @@ class Apart:
             pools.empty_cache()
 
     def settle(self) -> None:
-        """Move what persists of the last iteration to PyTorch's own pool. The later that is, the
-        more gradients are gone, which would leave holes between what persists."""
+        """Move the persistent memory of the last iteration to PyTorch's own pool. The later this
+        happens, the more gradients are gone that would leave holes in it."""
         self._give_up_pools()
         if self._places:
             self._move()
@@ -76,7 +76,8 @@ class Apart:
             pools.empty_cache()
 
     def _give_up_pools(self) -> None:
-        """Segments in which something is alive stay, and their addresses are noted."""
+        """Give up the pools, and note the addresses of segments that stay since something in them
+        is alive."""
         if self._left is None and self._packed is None:
             return
         for pool in (self._left, self._packed):
@@ -94,8 +95,8 @@ class Apart:
         ]
 
     def _move(self) -> None:
-        """Move what lies in the noted places, as far as there is room, unless a captured graph or
-        another thread may use it."""
+        """Move storages in the noted places, as far as there is room, unless a captured graph or
+        another thread may use them."""
         if captures.has_captured():
             return
         with contextlib.suppress(RuntimeError), peaks_of(self._index).unseen():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ....wire.client import LaneMemory
 
 WINDOW_OF_CAPACITY = 2  # survivors occupy addresses of the lane, but none of its bytes
-TRIES = 40  # to have memory, while other processes may still be releasing theirs
+TRIES = 40  # to get memory, while other processes may still be releasing theirs
 PAUSE_SECONDS = 0.05  # between tries
 
 

@@ -36,8 +36,8 @@ class HostLane:
     seconds_to_move = 0.0  # a few pages of main memory are moved at once
 
     def __init__(self, page_directory: Callable[[], str] = str) -> None:
-        """`page_directory` returns the directory for what has to leave a shared lane in the middle
-        of an iteration."""
+        """`page_directory` returns the directory for memory that has to leave a shared lane in the
+        middle of an iteration."""
         self.is_open = False
         self.is_shared = False
         self.inside = False
@@ -65,11 +65,11 @@ class HostLane:
         return trouble
 
     def _use_end(self, memory: LaneMemory, size: int, capacity: int) -> str:
-        """Use one end of the lane. Survivors move out first; while there is no room for them, the
-        lane stays as it is, and the broker holds for this session what it has of it."""
+        """Use one end of the lane. Survivors move out first. While there is no room for them, the
+        lane stays as it is, and the broker reserves the part that this session has of it."""
         wanted = Attached(memory.number, size, memory.end)
         if wanted == self._attached and self.is_open:
-            return ""  # what was learned of its iterations stays
+            return ""  # the lane keeps what it has learned of its iterations
         if self.inside:
             self._next = (memory, size, capacity)
             return ""
@@ -88,7 +88,7 @@ class HostLane:
         return trouble
 
     def _directory(self) -> str:
-        """Return an empty string if files there would use main memory as well."""
+        """Return the directory; an empty string if files there would use main memory as well."""
         directory = self._page_directory()
         return "" if lies_in_memory(directory) else directory
 
@@ -118,8 +118,8 @@ class HostLane:
         they fit.
 
         Blocks that did not fit count with the most bytes of them that were alive at one time. If
-        the lane was lost meanwhile, both say nothing, since what had been in the lane by then was
-        counted twice.
+        the lane was lost meanwhile, both results mean nothing, since the earlier contents of the
+        lane were counted twice.
         """
         if not self.inside:
             return 0, True
@@ -149,8 +149,8 @@ class HostLane:
         return True  # a write to pages that move waits: csrc/memory/host/fault_net.h
 
     def evacuate(self) -> None:
-        """Remove the memory of iterations from the lane and libc's heap: the next session needs the
-        room. After iterations outside of the lane this takes 10 to 50 ms."""
+        """Remove the memory of iterations from the lane and from libc's heap, since the next
+        session needs the room. After iterations outside of the lane this takes 10 to 50 ms."""
         _core.Lane.promote()
         if self.is_shared:
             _core.Lane.pass_on()

@@ -17,7 +17,7 @@ class Lane(Protocol):
     inside: bool  # an iteration uses it
     # A few survivors of an iteration take this long to move out of the lane.
     seconds_to_move: float
-    learns: bool  # after `leave`: what earlier iterations took says nothing of what later ones need
+    learns: bool  # after `leave`: earlier iterations say nothing of the need of later ones
 
     def use(
         self, memory: LaneMemory | None, size: int, capacity: int, needed: Callable[[], int]
@@ -37,7 +37,7 @@ class Lane(Protocol):
         """Note that the iteration that begins does not use the lane."""
 
     def leave(self) -> tuple[int, bool]:
-        """End an iteration. Return the bytes that it would have taken of the lane, and whether they
+        """End an iteration. Return the bytes of the lane that it would have taken, and whether they
         fit."""
 
     def curve(self) -> Curve | None:
@@ -47,12 +47,12 @@ class Lane(Protocol):
         """Return the bytes that are alive in the lane."""
 
     def may_move(self) -> bool:
-        """Return whether survivors may leave the lane now: whether no other thread computes, or it
-        does not matter."""
+        """Return whether survivors may leave the lane now: no other thread computes, or it does not
+        matter."""
 
     def evacuate(self) -> None:
-        """Empty the lane of this process's memory, and free what iterations used outside of it.
-        What another thread may be using stays.
+        """Empty the lane of this process's memory, and free the memory that iterations used outside
+        of it. Memory that another thread may be using stays.
 
         Raises MemoryError if there is no room for the survivors.
         """

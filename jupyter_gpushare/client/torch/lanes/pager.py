@@ -17,11 +17,11 @@ class Pager(Protocol):
     """Pages the memory of one process, on any device."""
 
     def page_out(self, directory: str) -> str:
-        """Move the memory to a file in that directory. Return an empty string, or why that failed:
-        then nothing is out, as far as what had moved could come back."""
+        """Move the memory to a file in that directory. Return an empty string, or the reason of a
+        failure: then nothing is out, except what could not come back."""
 
     def page_in(self) -> str:
-        """Move all memory back. Return an empty string, or what is still out, and why."""
+        """Move all memory back. Return an empty string, or which memory is still out, and why."""
 
     def cancel(self) -> None:
         """Cancel a `page_out` that runs in another thread."""
@@ -31,7 +31,8 @@ class Pager(Protocol):
 
 
 class HostPager:
-    """Pages CPU storages, except those that system calls may write to, which cannot wait."""
+    """Pages CPU storages, except those that system calls may write to, since a system call cannot
+    wait."""
 
     bytes_out = staticmethod(_core.Pager.bytes_out)
     cancel = staticmethod(_core.Pager.cancel)

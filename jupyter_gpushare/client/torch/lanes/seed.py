@@ -1,16 +1,15 @@
 """The size of the one segment of PyTorch's allocator that an iteration's tensors lie in.
 
 PyTorch splits a segment as tensors come, and leaves holes between them that none of its statistics
-tells. So sizes between one that was too small and one that was enough are tried, in an iteration
-each.
+tells. So each iteration tries a size between one that was too small and one that was enough.
 """
 
 from __future__ import annotations
 
 
 class Seed:
-    """Finds the smallest segment that has room for one stream's tensors, in bytes. What other
-    streams have lies beside it."""
+    """Finds the smallest segment that has room for one stream's tensors, in bytes. Tensors of other
+    streams lie in other segments."""
 
     def __init__(self, unit: int) -> None:
         """Sizes are multiples of `unit`, but for the very first."""
@@ -33,9 +32,10 @@ class Seed:
         return self.enough - units // 2 * self._unit
 
     def ended(self, size: int, in_use: int, own: int, beside: int) -> int:
-        """Note that an iteration has ended with a segment of `size` bytes, at most `in_use` bytes
-        of tensors, `own` bytes of segments of the same stream, that one included, and `beside`
-        bytes of others. Return the bytes that all segments of such an iteration take."""
+        """Note that an iteration has ended with a segment of `size` bytes and at most `in_use`
+        bytes of tensors. The segments of its stream, that one included, have `own` bytes, and those
+        of other streams `beside` bytes. Return the bytes that all segments of such an iteration
+        take."""
         if in_use > self._in_use + self._unit:
             self.forget()
         self._in_use = max(self._in_use, in_use)

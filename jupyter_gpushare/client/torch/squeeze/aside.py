@@ -1,4 +1,4 @@
-"""When squeezing steps aside: what looks at a forward from outside sees it as it is."""
+"""When squeezing steps aside: code that looks at a forward from outside sees it unchanged."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def _is_traced(module: torch.nn.Module) -> bool:
 
 
 def has_modes() -> bool:
-    """Whether user code sees operations, or functions; what only sets a default device does
-    not."""
+    """Whether user code has modes that see operations or functions. A mode that only sets a default
+    device does not count."""
     return torch._C._len_torch_dispatch_stack() > 0 or any(
         type(torch._C._get_function_stack_at(at)) is not DeviceContext
         for at in range(torch._C._len_torch_function_stack())
@@ -61,7 +61,7 @@ def has_modes() -> bool:
 
 
 def unseen() -> contextlib.AbstractContextManager[None]:
-    """Hide from modes and profilers what squeezing does itself. All tensors of it are plain."""
+    """Hide squeezing's own operations from modes and profilers. All tensors of these are plain."""
     if torch._C._len_torch_dispatch_stack() or torch._C._autograd._profiler_enabled():
         return _unseen()
     without: contextlib.AbstractContextManager[None] = _WITHOUT_TORCH_FUNCTION()

@@ -1,8 +1,9 @@
 """The tensors that autograd has saved in this iteration, within a budget of bytes.
 
-As long as memory suffices nothing moves. Above the budget entries leave, those first that are
-needed last: dropped if a recipe recomputes them in less time than the slower tier takes, else
-written there. Each comes back when autograd takes it, and is read ahead in reverse order.
+As long as memory suffices nothing moves. Above the budget entries leave memory, first those that
+are needed last. An entry is dropped if a recipe recomputes it in less time than the slower tier
+takes, else it is written there. It comes back when autograd takes it; entries are read ahead in
+reverse order.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ AHEAD = 3  # entries that may be on their way back at one time
 LATEST = 16  # entries; the operation that runs uses some of them
 BEHIND = 8  # entries that wait until user code cannot reach them, to be written
 WINDOW = 64  # entries among which those to be read ahead are looked for
-TRIED = 3  # iterations that use none of their recipes, until iterations do without
+TRIED = 3  # iterations that use none of their recipes, after which none is noted
 PERIOD = 64  # iterations after which recipes are tried again
 
 
@@ -39,7 +40,7 @@ class Cache:
         self._let_go: deque[Reference] = deque()  # to entries that autograd has let go
         self.ended: deque[int] = deque()  # their ordinals in this iteration
         self._found: dict[int, Reference] = {}  # by the address of the storage
-        self._written: set[int] = set()  # what has left memory for the file, by ordinal
+        self._written: set[int] = set()  # entries that have left memory for the file, by ordinal
         self._written_before: set[int] = set()
         self._dropped_before = 0  # bytes, in total
         self._unused = 0  # iterations in a row that have used no recipe
@@ -72,8 +73,9 @@ class Cache:
         self.ended.clear()
 
     def _let_unused_leave(self) -> None:
-        """Free the memory of what a whole iteration after its own has not used, since a variable or
-        a displayed result holds its graph. If that is used after all, the same bytes come back."""
+        """Free the memory of entries that a whole iteration after their own has not used, since a
+        variable or a displayed result holds their graph. If they are used after all, the same bytes
+        come back."""
         if self.budget != math.inf:
             with self.lock:
                 for entry in self._living(self._earlier):
@@ -82,8 +84,8 @@ class Cache:
 
     @property
     def takes_recipes(self) -> bool:
-        """Whether entries of this iteration may get a recipe. To note recipes takes time, and where
-        memory suffices, or the slower tier is faster, none is used."""
+        """Whether entries of this iteration may get a recipe. Noting recipes takes time, and none
+        is used if memory suffices or the slower tier is faster."""
         return self.budget == math.inf or self._unused % PERIOD < TRIED
 
     def end(self) -> None:
@@ -93,7 +95,7 @@ class Cache:
                 self._settle(entry)
 
     def bring_all(self) -> None:
-        """Have everything in memory, whatever the budget."""
+        """Bring everything into memory, whatever the budget."""
         self.budget = math.inf
         for entry in self._living([*self._earlier, *self._order]):
             self._settle(entry)
@@ -131,9 +133,9 @@ class Cache:
             entry.is_open = not entry.is_closed()
 
     def open_unpacked(self, entry: Entry) -> None:
-        """Have an entry in memory whose bytes user code gets, and may change: recipes that read
-        them run before, and what the file has of them is of no use afterwards."""
-        was_open, entry.is_open = entry.is_open, True  # from now on they are written, if they leave
+        """Bring an entry into memory for user code that gets its bytes and may change them. Recipes
+        that read these bytes run before, and the copy in the file is of no use afterwards."""
+        was_open, entry.is_open = entry.is_open, True  # from now on it is written, if it leaves
         if not was_open:
             for other in self._living([*self._earlier, *self._order]):
                 if other.body is None and other.filed.place is None:
@@ -157,7 +159,7 @@ class Cache:
         """Free the places of entries that autograd has let go."""
         while self._let_go:
             reference = self._let_go[0]
-            reference.filed.leave()  # first: an interrupt may come next, and does no harm
+            reference.filed.leave()  # first, so that an interrupt right after it does no harm
             ordinal = reference.ordinal
             if ordinal < len(self._order) and self._order[ordinal] is reference:
                 self.ended.append(ordinal)
@@ -199,15 +201,15 @@ class Cache:
     # --- the budget --------------------------------------------------------------------------
 
     def fit(self, event: SaveEvent, size: int, spared: Entry | None = None) -> None:
-        """Let other entries leave until what follows the event of `size` bytes fits into the
+        """Let other entries leave until the need after the event, of `size` bytes, fits into the
         budget."""
         if self.budget != math.inf:
             need = self._profile.need(event, size)
             self.evict(self._profile.most if need is None else need, spared, need is not None)
 
     def evict(self, need: int, spared: Entry | None = None, is_known: bool = False) -> None:
-        """Let entries leave until `need` more bytes fit. If a single operation exceeds the budget
-        alone, the most that one needs takes the budget's place in this iteration."""
+        """Let entries leave until `need` more bytes fit. If a single operation needs more than the
+        budget, that need takes the place of the budget in this iteration."""
         if self._has_room(need):
             return
         for ordinal in sorted(self._here):
@@ -243,12 +245,12 @@ class Cache:
             self.dropped += entry.nbytes
         elif entry.filed.place is None and not self._write(entry, body.storage):
             return False
-        entry.is_open = not is_closed  # perhaps of bytes that others have changed
+        entry.is_open = not is_closed  # its bytes may differ from those of a recipe
         entry.body = None
         return True
 
     def _is_remade(self, entry: Entry) -> bool:
-        """Whether recomputing it takes less time than to write and read it."""
+        """Whether recomputing the entry takes less time than writing and reading it."""
         node = entry.node
         if node is None or node.seconds >= 2 * entry.nbytes * self._tier.pace:
             return False
@@ -364,7 +366,8 @@ class Cache:
         entry.filed.leaving = None
 
     def _call_off(self, error: OSError) -> None:
-        """Move nothing more, since the slower tier has failed; what it has can still be read."""
+        """Move nothing more, since the slower tier has failed; the bytes there can still be
+        read."""
         if self.budget != math.inf:
             self.budget = math.inf
             advice = "" if isinstance(error, BeyondQuota) else WITH_ROOM
@@ -372,8 +375,8 @@ class Cache:
 
 
 def _remade(entry: Entry, cache: Cache) -> torch.UntypedStorage:
-    """Return the storage that the entry's recipe makes; nothing that user code has turned on sees
-    the operations."""
+    """Return the storage that the entry's recipe makes. No mode of user code sees the
+    operations."""
     assert entry.node is not None
     with torch._C._DisableTorchDispatch(), torch.no_grad(), torch.autocast("cpu", enabled=False):
         storage = entry.node.make(cache)

@@ -1,4 +1,4 @@
-"""The gradients that a backward makes: where they outlive the iteration, no budget counts them."""
+"""The gradients that a backward makes. No budget counts those that outlive the iteration."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Gradients:
             self._without = None
 
     def bytes(self) -> int:
-        """Return the bytes so far of those that will outlive the iteration; call it in a
+        """Return the bytes so far of gradients that will outlive the iteration. Call this in a
         backward."""
         with self._backwards.kept_out() as may_read:
             if may_read:

@@ -56,7 +56,8 @@ class Hooks:
         return ""
 
     def end(self) -> None:
-        """Take the hooks away; do nothing if they are away, or others lie over them."""
+        """Remove the hooks; do nothing if they are removed already, or other hooks lie over
+        them."""
         with unseen():
             self._stop_recording()
         if self._is_on_top():
@@ -65,7 +66,8 @@ class Hooks:
         self._for_user.clear()
 
     def end_left(self) -> None:
-        """Do the same at any moment but in the middle of an operation, which needs its modes."""
+        """Remove the hooks at any moment, except in the middle of an operation, which needs its
+        modes."""
         frame = sys._getframe()
         while (caller := frame.f_back) is not None and frame.f_code is not Hooks.pack.__code__:
             frame = caller
@@ -83,8 +85,9 @@ class Hooks:
         return top is not None and top[0] == self.pack
 
     def _stand_aside(self) -> None:
-        """torch.func refuses to run under hooks of saved tensors, and formulas of derivatives round
-        otherwise under a mode: ours are away meanwhile."""
+        """Remove our hooks and modes while code runs that they would disturb: torch.func refuses to
+        run under hooks of saved tensors, and formulas of derivatives round differently under a
+        mode."""
         autograd = torch.autograd
         self._patches.wrap(autograd.graph, "disable_saved_tensors_hooks", self._away)
         self._patches.wrap(autograd, "_engine_run_backward", self._unrecorded)
@@ -112,7 +115,8 @@ class Hooks:
         return enter
 
     def _noting_saves(self, original: Any) -> Any:
-        """Note what a function of the user saves: its backward gets it, and may change it."""
+        """Note what a function of the user saves, since its backward gets that and may change
+        it."""
 
         def save(context: Any, *tensors: Any) -> Any:
             found = [storage for one in tensors if (storage := storage_of(one)) is not None]

@@ -1,12 +1,11 @@
-"""Kinds of iterations: a notebook may train in several ways by turns, and each needs something
-else."""
+"""Kinds of iterations: a notebook may train in several ways by turns, each with other needs."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import NamedTuple
 
-RECENT = 3  # iterations of a kind whose needs count; the first one of a training is an outlier
+RECENT = 3  # iterations of a kind whose needs count, since the first is an outlier
 REMEMBERED = 12  # iterations of all kinds
 
 
@@ -24,7 +23,7 @@ class Needs:
     def __init__(self) -> None:
         self.sizes: list[int] = []  # of its entries, in bytes
         self.most: dict[SaveEvent, float] = {}  # of each event, as multiples of its entry's size
-        self.floor = 0  # bytes that were needed although all that may leave had left
+        self.floor = 0  # bytes that were needed after all entries had left that may leave
 
     def note(self, event: SaveEvent, need: float) -> None:
         if need >= self.most.get(event, 0.0):
@@ -35,23 +34,23 @@ class Needs:
         return number < len(self.sizes) and self.sizes[number] == size
 
     def has_share(self, number: int, size: int, first: int) -> bool:
-        """Whether its entry of that number has the share of its first one that `size` has of
-        `first`."""
+        """Whether its entry of that number is to its first entry as `size` is to `first`."""
         return number < len(self.sizes) and self.sizes[number] * first == size * self.sizes[0]
 
     def is_any(self, number: int, size: int, first: int) -> bool:
         return True
 
 
-MEASURES = Needs.has, Needs.has_share, Needs.is_any  # of one kind, by order
+MEASURES = Needs.has, Needs.has_share, Needs.is_any  # tests for one kind, the strictest first
 
 
 class Kinds:
-    """The latest iterations; those of the open one's kind count.
+    """The latest iterations. Those of the open iteration's kind count.
 
-    So far these have saved entries of the same sizes; if none has, of sizes in the same
-    proportions, since batches vary; if none has, all count. For the floor the latest one of the
-    kind counts, and the latest of all: what the one needs anyway the next one may take.
+    They have saved entries of the same sizes so far. If no iteration has, sizes in the same
+    proportions are enough, since batches vary. If there are none either, all iterations count. The
+    floor is the larger one of the latest iteration of the kind and the latest of all, since the
+    next iteration may take what either needed anyway.
     """
 
     def __init__(self) -> None:
@@ -80,8 +79,8 @@ class Kinds:
         return all(self._is_of_kind(one, *each, sizes[0]) for each in enumerate(sizes))
 
     def add(self, size: int) -> None:
-        """The open iteration saves one more entry. This is done for each, so only those that count
-        are looked at."""
+        """Note one more entry of the open iteration. This runs for each entry, so it looks only at
+        the iterations that count."""
         sizes = self.open.sizes
         sizes.append(size)
         number, first, is_of_kind = len(sizes) - 1, sizes[0], self._is_of_kind

@@ -1,4 +1,4 @@
-"""How far iterations can be squeezed, as one of them that was recorded has told."""
+"""How far iterations can be squeezed, learned from a recorded one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ....wire.demand import SqueezeOption
 from ..demand.estimator import WINDOW
 from .prediction import TapeStep, options_of
 
-SHRUNK = 0.8  # of what the recorded iteration needed, below which one is recorded again
+SHRUNK = 0.8  # of the recorded need; below that, an iteration is recorded again
 UNKNOWN = "how far iterations can be squeezed is learned once they do not fit"
 RECORDS = 8  # iterations that are recorded at most, to find one of those that need most
 
@@ -31,12 +31,12 @@ class Learned:
         self.options: tuple[SqueezeOption, ...] = ()  # the old ones, until new ones are learned
         self.is_known = False
         self.whole = 0  # bytes that iterations needed when the options were learned
-        self.least = 0  # bytes below which no iteration can be squeezed, as was seen
+        self.least = 0  # bytes below which no iteration could be squeezed so far
         self.recorded = 0  # iterations since the options were learned
-        self._best: Record | None = None  # from which they are not learned yet
+        self._best: Record | None = None  # the largest record so far, not yet learned from
         self._latest: list[int] = []  # bytes, of at most WINDOW iterations left as they are
         self._saved = 0  # bytes, by autograd in the recorded iteration
-        self._saves: deque[int] = deque(maxlen=WINDOW)  # the same, of the latest ones at the floor
+        self._saves: deque[int] = deque(maxlen=WINDOW)  # the same of the latest ones at the floor
 
     @property
     def floor(self) -> int:
@@ -47,9 +47,10 @@ class Learned:
         return min(max(least, self.least), self.whole)
 
     def add(self, record: Record, needed: int, is_partial: bool, pace: float) -> bool:
-        """Return whether the options are learned. Where other iterations `needed` far more, one of
-        these is waited for, since a notebook can be squeezed no further than the largest of its
-        iterations; also if a forward of it stayed as it is. `pace` is that of the slower tier."""
+        """Add a record; return whether the options are learned. A notebook can be squeezed no
+        further than the largest of its iterations. So if other iterations `needed` far more, or a
+        forward of this one stayed as it is, the next record is waited for, up to RECORDS. `pace` is
+        that of the slower tier."""
         if self._best is None or record.ephemeral > self._best.ephemeral:
             self._best = record
         self.recorded += 1
@@ -68,8 +69,8 @@ class Learned:
         self._saves.clear()
 
     def is_outdated(self, ephemeral: int) -> bool:
-        """Note what an iteration has needed that was left as it is. Return whether that is far more
-        than when the options were learned, or all the latest ones have needed far less."""
+        """Note the need of an iteration that was not squeezed. Return whether it is far more than
+        when the options were learned, or all the latest ones have needed far less."""
         if not self.is_known:
             return False
         if SHRUNK * ephemeral > self.whole:
@@ -81,13 +82,13 @@ class Learned:
         return most < SHRUNK * self.whole
 
     def have_shrunk(self, saved: int) -> bool:
-        """Note what autograd has saved in the last iteration. Return whether it was far less in all
-        the latest ones than in the recorded one."""
+        """Note the bytes that autograd has saved in the last iteration. Return whether all the
+        latest iterations have saved far less than the recorded one."""
         self._saves.append(saved)
         return len(self._saves) == WINDOW and max(self._saves) < SHRUNK * self._saved
 
     def forget(self, keeps_options: bool) -> bool:
-        """Learn again. Return whether there are other options now than before."""
+        """Learn again. Return whether the options have changed."""
         self.is_known, self.least = False, 0
         if not self.options or keeps_options:
             return False
@@ -95,7 +96,7 @@ class Learned:
         return True
 
     def options_from(self, ephemeral: int) -> tuple[SqueezeOption, ...]:
-        """Return how far iterations can be squeezed that need `ephemeral` bytes as they are."""
+        """Return how far iterations can be squeezed that need `ephemeral` bytes unsqueezed."""
         options = [SqueezeOption(ephemeral, 1.0)]
         for option in self.options:
             bytes = max(option.bytes, self.least)
@@ -104,7 +105,7 @@ class Learned:
         return tuple(options) if len(options) > 1 else ()
 
     def slowdown(self, target: float) -> float | None:
-        """Return the one that was foretold for that size; None if it is not known."""
+        """Return the predicted slowdown for that size; None if it is not known."""
         if not self.is_known:
             return None
         if target >= self.whole:
@@ -114,7 +115,8 @@ class Learned:
 
     @property
     def sentence(self) -> str:
-        """Return what people are told of this; empty if they cannot be squeezed."""
+        """Return a sentence for people about the options; empty if iterations cannot be
+        squeezed."""
         if not self.options:
             return "" if self.is_known else UNKNOWN
         least = self.options[-1]

@@ -1,4 +1,4 @@
-"""Predicts the cost of each budget from one iteration in which nothing has left memory."""
+"""Predicts the cost of each budget from one recorded iteration in which no entry left memory."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ HOOK_SECONDS = 2e-5  # that the hooks take for an event in which nothing moves
 class TapeStep(NamedTuple):
     """An event of the recorded iteration. Sizes are bytes.
 
-    `used` is what the iteration has then, and `need` the most beside it until the next event. An
-    entry ends when autograd lets it go; then only its `ordinal` counts.
+    `used` are the bytes that the iteration has then, and `need` the most beside them until the next
+    event. An entry ends when autograd lets it go; of that event only the `ordinal` counts.
     """
 
     kind: str  # save, take, end
@@ -26,8 +26,8 @@ class TapeStep(NamedTuple):
     used: int = 0
     need: int = 0
     seconds: float | None = None  # to recompute the entry; None: there is no recipe
-    beside: int = 0  # that this takes, at most
-    held: tuple[int, ...] = ()  # entries that have to stay then
+    beside: int = 0  # bytes that recomputing takes beside, at most
+    held: tuple[int, ...] = ()  # entries that have to stay meanwhile
 
 
 class Cost(NamedTuple):
@@ -38,7 +38,7 @@ class Cost(NamedTuple):
 
 
 class _Replay:
-    """The rules of the cache, over a tape. `limit` is in bytes, `pace` in seconds per byte."""
+    """Applies the rules of the cache to a tape. `limit` is in bytes, `pace` in seconds per byte."""
 
     def __init__(self, limit: float, pace: float) -> None:
         self._limit, self._pace = limit, pace
@@ -49,7 +49,7 @@ class _Replay:
         self._written: set[int] = set()
         self.peak = 0
         self.seconds = 0.0
-        self.floor = 0  # the most that was needed although all that may leave had left
+        self.floor = 0  # the most that was needed after all entries had left that may leave
 
     def play(self, step: TapeStep) -> None:
         if step.kind == "end":
@@ -84,8 +84,8 @@ class _Replay:
         self.seconds += size * self._pace if seconds is None else seconds
 
     def _shrink(self, used: int, spared: set[int]) -> int:
-        """Let entries leave until `used` fits, as it was when nothing left; return what is left of
-        it."""
+        """Let entries leave until the need fits. `used` is the need with all entries in memory;
+        return the need without those that have left."""
         for ordinal in tuple(self._here):
             if used - self._absent <= self._limit:
                 break
@@ -109,8 +109,8 @@ class _Replay:
 
 
 def foretell(tape: Sequence[TapeStep], budget: float, pace: float) -> Cost:
-    """Return the cost of an iteration within `budget` bytes, or within the least that is possible
-    where that is more. `pace` is that of the slower tier in seconds per byte."""
+    """Return the cost of an iteration within `budget` bytes, or within the least possible budget if
+    that is larger. `pace` is that of the slower tier in seconds per byte."""
     replay = _Replay(budget, pace)
     for step in tape:
         replay.play(step)
@@ -121,7 +121,7 @@ def foretell(tape: Sequence[TapeStep], budget: float, pace: float) -> Cost:
 
 def options_of(tape: Sequence[TapeStep], seconds: float, pace: float) -> tuple[SqueezeOption, ...]:
     """Return how far an iteration of that many seconds can be squeezed, from the largest option to
-    the floor: the peak of each is less, and the slowdown more, than of the one before it."""
+    the floor. Each option has a smaller peak and a larger slowdown than the one before it."""
     most, least = foretell(tape, float("inf"), pace).peak, foretell(tape, 0, pace).peak
     budgets = [most - (most - least) * (n + 1) // POINTS for n in range(POINTS)]
     options: list[SqueezeOption] = []

@@ -46,14 +46,14 @@ class NeedProfile:
         return self._counter.live() - self._base - self._made
 
     def need(self, event: SaveEvent, size: int) -> int | None:
-        """Return the most bytes that will be needed between that event and the next one, beside
-        what is there; None if no recent iteration of this kind had it. Shapes vary together, so
+        """Return the most bytes that will be needed between that event and the next one, beside the
+        live bytes; None if no recent iteration of this kind had the event. Shapes vary together, so
         needs are kept as multiples of the entry's `size`."""
         known = self.kinds.need(event)
         return None if known is None else int(known * size)
 
     def open(self, event: SaveEvent, size: int) -> None:
-        """Measure what is needed from now on, after that event of an entry of `size` bytes."""
+        """Measure the need from now on, after that event of an entry of `size` bytes."""
         self._live, _ = self._counter.mark()
         self._made_before = self._made
         used = self._live - self._base - self._made_before
@@ -61,8 +61,8 @@ class NeedProfile:
         self._open = TapeStep(kind, event.ordinal, size, used)
 
     def record(self, ended: deque[int], **known: Any) -> None:
-        """Add to the record of the open event what is `known` of it, by the names of Step; before
-        it autograd has let the entries go that have `ended`."""
+        """Add what is `known` of the open event to its record, by the field names of TapeStep.
+        Before the event, autograd has let the entries go that have `ended`."""
         assert self.tape is not None
         while ended:
             self.tape.append(TapeStep("end", ended.popleft()))

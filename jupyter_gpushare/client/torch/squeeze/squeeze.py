@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 SPARE = 0.98  # of the target, for holes between blocks
 LEAST_BUDGET = 0.7  # of the target, however large the holes are
-MISSES = 4  # of the latest iterations, after which a size counts as one that cannot be held
+MISSES = 4  # iterations of the latest over a size, after which it cannot be held
 LATEST = 12  # iterations; a few may be of a kind that needs more than the others
-GROWTH = 1.01  # of the budget, after an iteration that has fit
-FUTILE = 0.9  # of what iterations need as they are: a floor above that, and moving brings nothing
+GROWTH = 1.01  # of the budget, after an iteration that has fit the target
+FUTILE = 0.9  # of the unsqueezed need: with a floor above that, moving gains nothing
 
 
 class Squeeze:
-    """Squeezes the iterations of one process. `page_directory` returns where the file is made to
-    which entries are written, within the `quotas`; `tell` gets sentences for the user."""
+    """Squeezes the iterations of one process. `page_directory` returns the directory of the page
+    file, to which entries are written within the `quotas`; `tell` gets sentences for the user."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class Squeeze:
         self._seconds = 0.0  # that it took
         self._began = 0.0
         self._trouble: str | None = None  # why the slower tier is of no use; None: not known yet
-        # bytes of each of the latest iterations that has needed more than the target; 0: it has not
+        # for each of the latest iterations: its bytes if it needed more than the target, else 0
         self._misses: deque[int] = deque(maxlen=LATEST)
-        self._was_missed = False  # the size that the user wants, too often
+        self._was_missed = False  # iterations needed more than the user's size too often
         self._reached: deque[int] = deque(maxlen=LATEST)  # bytes, of iterations under this target
         self._distance = Distance()
         self._moved = 0  # bytes, when the last iteration under the target ended
@@ -85,8 +85,8 @@ class Squeeze:
 
     @property
     def target(self) -> float:
-        """The bytes at which the ephemeral memory of an iteration is held; infinity: it is left as
-        it is."""
+        """The bytes at which the ephemeral memory of an iteration is held; infinity if it is not
+        held."""
         if isinstance(self.wanted, int):
             return math.inf if self.is_futile else max(self.wanted, self.floor)
         return self.granted if self.wanted == "auto" and self.granted else math.inf
@@ -136,15 +136,15 @@ class Squeeze:
             self._say(sentence, once=(template, self.wanted))
 
     def lack_room(self, lacks: bool) -> None:
-        """Note whether iterations need more memory than there is, from the next one on. Until they
+        """Note whether iterations from the next one on need more memory than there is. Until they
         do, nothing is learned."""
         if lacks != self._lacks_room:
             self._lacks_room = lacks
             self._note_need()
 
     def is_learning(self) -> bool:
-        """Whether it will be known soon how far iterations can be squeezed, which need more memory
-        than there is."""
+        """Whether iterations need more memory than there is, and it will soon be known how far they
+        can be squeezed."""
         return self._learns() and self.target == math.inf and not self._why_not()
 
     def _learns(self) -> bool:
@@ -157,8 +157,7 @@ class Squeeze:
         return target != math.inf and not self._has_failed and not self._distance.is_far(target)
 
     def look_again(self) -> None:
-        """A cell has ended, and the next one may train something larger: its first iterations are
-        watched."""
+        """Watch the first iterations of the next cell, which may train something larger."""
         self._distance.look_again()
         self._note_need()
 
@@ -176,7 +175,7 @@ class Squeeze:
     # --- an iteration ------------------------------------------------------------------------
 
     def begin(self, may_learn: bool) -> None:
-        """Begin an iteration. If it `may_learn`, it is recorded where that is missing."""
+        """Begin an iteration. It is recorded if it `may_learn` and a record is missing."""
         learns = may_learn and self._learns()
         is_squeezed = self._squeezes() and not (learns and self.wanted != "auto")
         self.is_active = (is_squeezed or learns) and not self._why_not()
@@ -187,7 +186,7 @@ class Squeeze:
             self._watch()
             with unseen():
                 self.cache.begin(self._budget if is_squeezed else math.inf)
-            self.profile.begin()  # after that, which may free memory
+            self.profile.begin()  # after `cache.begin`, which may free memory
             self._distance.is_trained = False
             if not is_squeezed:
                 self.profile.tape, self._is_partial = [], False
@@ -208,7 +207,8 @@ class Squeeze:
                 self.retire()
 
     def abandon(self) -> None:
-        """The open iteration ends without a boundary: its record would tell too little."""
+        """Drop the record of the open iteration, which ends without a boundary and so tells too
+        little."""
         self.profile.tape = None
 
     def retire(self) -> None:
@@ -220,8 +220,8 @@ class Squeeze:
 
     def learn(self, ephemeral: int, needed: int) -> None:
         """Learn the options if the iteration that has just ended was recorded. It needed
-        `ephemeral` bytes, and others `needed` as many. Under a size one is waited for in which
-        autograd has saved anything."""
+        `ephemeral` bytes, and others `needed` as many. If the user has set a size, iterations in
+        which autograd has saved nothing do not count."""
         tape, self._tape = self._tape, None
         if tape is None or not (tape or self.wanted == "auto"):
             return
@@ -237,13 +237,12 @@ class Squeeze:
         return sum(self.profile.kinds.open.sizes)
 
     def is_outdated(self, ephemeral: int) -> bool:
-        """Note what an iteration has needed that was left as it is. Return whether the options are
-        to be learned again."""
+        """Note the need of an iteration that was not squeezed. Return whether the options are to be
+        learned again."""
         return self.learned.is_outdated(ephemeral)
 
     def forget_options(self) -> None:
-        """Learn again how far iterations can be squeezed, as soon as that is needed: they have
-        changed."""
+        """Learn the options again, as soon as they are needed, since iterations have changed."""
         before = self.target
         if self.learned.forget(keeps_options=self._lacks_room):
             self.has_news = True
@@ -251,13 +250,13 @@ class Squeeze:
         self._note_need()
 
     def options(self, ephemeral: int) -> tuple[SqueezeOption, ...]:
-        """Return how far iterations can be squeezed that need `ephemeral` bytes as they are."""
+        """Return how far iterations can be squeezed that need `ephemeral` bytes unsqueezed."""
         may = self.wanted == "auto" and not self._has_failed
         return self.learned.options_from(ephemeral) if may else ()
 
     def note(self, ephemeral: int, was_recorded: bool) -> bool:
-        """Note how many bytes the last iteration has needed, holes included. Return whether the
-        next one is held at the target: only if they come near it."""
+        """Note the need of the last iteration, holes included. Return whether the next one is held
+        at the target: it is not if iterations stay far below the target."""
         if not was_recorded:
             self._reached.append(ephemeral)
         if self.target == math.inf:
@@ -271,9 +270,9 @@ class Squeeze:
         return self._squeezes() and not self._why_not()
 
     def adapt(self, ephemeral: int) -> bool:
-        """Take into account how many bytes the last iteration has needed, which was held at the
-        target. Return whether the options, or the target, are others now. A size that the user
-        wants is missed only by iterations of which something can move; then one is recorded."""
+        """Adapt the budget to the need of the last iteration, which was held at the target. Return
+        whether the options or the target have changed. An iteration misses the user's size only if
+        autograd has saved something in it; after several misses one iteration is recorded."""
         target = self.target
         excess = ephemeral - target
         counts = self.wanted == "auto" or self._saved() > 0
@@ -312,7 +311,7 @@ class Squeeze:
         self._hooks.end_left()
 
     def step_begins(self) -> None:
-        """The backward has ended: what an optimizer's step needs is not the last entry's."""
+        """The backward has ended: the last entry does not need what an optimizer's step needs."""
         with unseen():
             self.profile.close()
 
@@ -323,8 +322,7 @@ class Squeeze:
 
     @property
     def progress(self) -> str:
-        """Return an empty string, or how much is known so far of how far iterations can be
-        squeezed, where that is being learned."""
+        """Return an empty string, or how far the learning of squeeze options has come."""
         if not self._learns() or self.why_not:
             return ""
         if recorded := self.learned.recorded:
@@ -333,7 +331,8 @@ class Squeeze:
 
     @property
     def squeezing(self) -> Squeezing | None:
-        """What is asked for and reached; None where iterations are left as they are anyway."""
+        """The size that is asked for, and the one that is reached; None if iterations are not held
+        at a size."""
         if self.target == math.inf and not self.is_futile:
             return None
         return Squeezing(
@@ -347,7 +346,7 @@ class Squeeze:
 
     @property
     def how(self) -> str:
-        """One sentence for people about what is known, and what has been moved so far."""
+        """One sentence for people about what is known so far, and how much has been moved."""
         known = self.learned.sentence if self.wanted == "auto" else ""
         written, dropped = size(self.tier.written), size(self.cache.dropped)
         moved = "nothing has had to leave memory so far"
@@ -374,7 +373,7 @@ class Squeeze:
         self._tell(sentence)
 
     def _say(self, sentence: str, once: object = None) -> None:
-        """Tell the user a sentence once, or the first of all those with the same `once`."""
+        """Tell the user a sentence once; of all sentences with the same `once`, only the first."""
         if (key := once or sentence) not in self._told:
             self._told.add(key)
             self._tell(sentence)
@@ -382,7 +381,7 @@ class Squeeze:
     # --- forks -------------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """Have everything in memory: the child has no place of its own in the file."""
+        """Bring everything into memory: the child has no place of its own in the file."""
         self.cache.lock.acquire()
         self.cache.bring_all()
 

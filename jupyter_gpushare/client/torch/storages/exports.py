@@ -14,7 +14,7 @@ from typing import Any
 from ..patches import Patches
 from .tensors import WeakStorage, storage_of
 
-LEAST_PRUNED = 1024  # known addresses, below which none is looked at again
+LEAST_PRUNED = 1024  # known addresses; with fewer, none is looked at again
 
 _most_known = LEAST_PRUNED
 _exported: set[int] = set()  # addresses of PyTorch's storage objects; some may have ended

@@ -1,7 +1,7 @@
 """Tensors of a GPU that go to another process, by torch.multiprocessing.
 
-The CUDA runtime shares only memory that it has made itself, and a session's segments are the
-driver's. So a storage first moves to a pool whose segments are the runtime's; views, gradients and
+The CUDA runtime shares only memory that it has made itself, and the driver makes a session's
+segments. So a storage first moves to a pool whose segments the runtime makes; views, gradients and
 tensors saved by autograd share the storage, so they move with it. Such memory is persistent, and is
 not paged out, since the other process uses it.
 """
@@ -53,7 +53,8 @@ def _is_of_session(address: int) -> bool:
 
 
 def _move(torch: Any, storage: Any, pool: Any) -> None:
-    """Allocate the storage again in the pool, after the GPU has done what uses its memory."""
+    """Allocate the storage again in the pool, after the GPU has finished the work that uses its
+    memory."""
     if exports.is_exported(storage):
         raise RuntimeError(IS_EXPORTED)
     device = storage.device

@@ -40,7 +40,8 @@ class Peaks:
 
     @contextlib.contextmanager
     def unseen(self) -> Iterator[None]:
-        """Allocations in the block raise no peak of user code; the next peak begins at its end."""
+        """Hide the peak of allocations in the block from user code; the next peak begins at its
+        end."""
         self.begin()
         try:
             yield

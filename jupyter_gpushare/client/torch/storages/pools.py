@@ -29,7 +29,7 @@ def begin_routing(index: int, pool: Any) -> None:
 
 def end_routing(index: int, pool: Any) -> None:
     torch._C._cuda_endAllocateToPool(index, pool.id)
-    torch._C._cuda_releasePool(index, pool.id)  # the reference of the beginning
+    torch._C._cuda_releasePool(index, pool.id)  # releases the reference that `begin_routing` took
 
 
 def is_alive(index: int, pool: Any) -> bool:
@@ -59,8 +59,8 @@ def segments(pool: Any) -> list[Any]:
 
 @functools.cache
 def _releases_references() -> bool:
-    """Whether a snapshot releases a reference to each number of the id. An id of no pool has no
-    segments."""
+    """Whether a snapshot releases a reference to each number of a pool's id. The look uses an id of
+    no pool, which has no segments."""
     number = int("1" + "0" * 9)  # small numbers and constants are shared
     for _ in range(2):
         _add_reference(number)
@@ -76,12 +76,13 @@ def _add_reference(number: object) -> None:
 def move_storages(
     is_to_move: Callable[[int], bool], is_done: Callable[[], bool] = lambda: False
 ) -> bool:
-    """Allocate storages that Python reaches again, where allocations go now, until it is done.
-    Storages that another library uses as well stay. Return False if others stay as well, since
-    another thread may be computing.
+    """Allocate storages that Python reaches again, where allocations go now, until `is_done`.
+    Storages that another library uses, too, stay where they are. Return False if other storages
+    stay as well, since another thread may be computing.
 
-    All views, gradients and tensors saved by autograd share the storage, so they move with it. What
-    an iteration has made is mostly young: a look at all objects takes tens of milliseconds.
+    All views, gradients and tensors saved by autograd share the storage, so they move with it. Most
+    of the objects that an iteration has made are young, and young ones are tried first: a look at
+    all objects takes tens of milliseconds.
     """
     moved: set[int] = set()  # one may come to the address of another that has moved
     with without_subclasses():

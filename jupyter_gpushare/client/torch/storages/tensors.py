@@ -39,9 +39,9 @@ def storage_of(tensor: Any) -> Any:
 
 
 class WeakStorage:
-    """A weak reference to a storage, which must be `end`ed; one that is not leaves a few bytes.
-    PyTorch's own has a `__del__` in Python, which ignores an interrupt, and the cell would go on.
-    """
+    """A weak reference to a storage. Without a call of `end` it leaves a few bytes behind.
+    PyTorch's own class has a `__del__` in Python, which ignores an interrupt, so the cell would go
+    on."""
 
     __slots__ = ("_kind", "_weak")
 
@@ -49,7 +49,7 @@ class WeakStorage:
         self._kind, self._weak = type(storage), storage._weak_ref()
 
     def is_to(self, storage: Any) -> bool:
-        return bool(self._weak == storage._cdata)  # no other gets the address before `end`
+        return bool(self._weak == storage._cdata)  # no other storage gets the address before `end`
 
     def has_ended(self) -> bool:
         """Whether the storage has ended, or `end` was called."""

@@ -1,4 +1,4 @@
-"""Target `service`: a story told to the real service, in time that the story makes pass."""
+"""Target `service`: a story for the real service. Time passes only by the steps of the story."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ ACCOUNTS = AccountBook(clock=lambda: CLOCK.now, now=0.0)  # of all stories: they
 
 
 def devices(usage: Callable[[], GpuUse] | None = None) -> list[Device]:
-    """Return a host and a GPU, whose driver tells this."""
+    """Return a host, and a GPU with this answer of its driver."""
     gpu = Device(
         "cuda:0", 64 * MB, "a GPU", partial(chunks.KeptChunks, CHUNK), CHUNK, "GPU-a", usage
     )
@@ -70,7 +70,7 @@ def devices(usage: Callable[[], GpuUse] | None = None) -> list[Device]:
 
 
 class Client(Listener):
-    """A connection of a story. It hears exactly the messages that the other end would read."""
+    """A connection of a story, which keeps exactly the messages that the other end would read."""
 
     def __init__(self, user: str, is_owner: bool = False) -> None:
         super().__init__(user)
@@ -174,7 +174,7 @@ class Broker:
             self._lose(step.who)
 
     def _say(self, who: str, body: bytes) -> None:
-        """A client that sends an unreadable message loses its connection."""
+        """Send a message. A client that sends an unreadable one loses its connection."""
         try:
             message = decode_from_client(body)
         except ProtocolError:
@@ -195,8 +195,8 @@ class Broker:
         self.service.take_chunks(client, chunks.Batch(memory, first, descriptors))
 
     def _lose(self, who: str) -> None:
-        """Close it if it is there yet: messages that it has sent in one piece may be wrong
-        twice."""
+        """Close a connection if it is still open: of messages that come in one piece, several may
+        be wrong."""
         if (client := self.clients.pop(who, None)) is not None:
             self.service.lost(client, CLOCK.now)
 
@@ -247,7 +247,7 @@ class Broker:
             assert _of_clients(self.look()) == _of_clients(before), f"{said} was refused"
 
     def _check_turn(self, client: Client, said: ToBroker) -> None:
-        """No session has a turn that it has not asked for, whatever it claims about its past."""
+        """Check that no session has a turn without a request, whatever it claims about its past."""
         if isinstance(said, messages.Request) and client.session is not None:
             self._asked.add((client.session, said.turn))
         if not isinstance(said, messages.Open) or client.session != said.id:
@@ -267,7 +267,8 @@ class Broker:
         assert all(count <= SETTINGS.max_sessions_per_user for count in of.values()), of
 
     def finish(self) -> None:
-        """All but the neighbour go; it gives its turn back and gets the next one."""
+        """Close all connections but the neighbour's. The neighbour gives its turn back, and gets
+        the next one."""
         for who in [*self.clients]:
             self._lose(who)
         self._pass_time(1.0)
@@ -294,8 +295,8 @@ class Broker:
 
 
 def check_shown(device: DeviceView) -> None:
-    """An admitted session is in one lane, and there is never more in the device than it
-    can hold."""
+    """Check that each admitted session is in one lane, and that the device never holds more than
+    its capacity."""
     lane_of = {member: lane.id for lane in device.lanes for member in lane.members}
     placed = {view.id: view.lane for view in device.sessions if view.lane is not None}
     assert lane_of == placed, device
@@ -307,8 +308,8 @@ def check_shown(device: DeviceView) -> None:
 
 
 def _of_clients(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot without what changes by looking: the number of looks, and the unmanaged
-    memory of a GPU."""
+    """Return the snapshot without the values that a look changes: the number of looks, and the
+    unmanaged memory of a GPU."""
     devices = [
         msgspec.structs.replace(device, free_bytes=0, unmanaged_bytes=0)
         for device in snapshot.devices

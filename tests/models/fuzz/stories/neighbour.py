@@ -1,4 +1,4 @@
-"""A session that shares the broker with those of a story, and must not notice them."""
+"""A session that shares the broker with the sessions of a story, and must not notice them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STILL = ("running", "overdue")
 
 
 def check_heard(messages: Iterable[m.Message]) -> None:
-    """Only its own messages come, and its turn is never another one."""
+    """Check that the neighbour gets only its own messages, and never another turn."""
     for message in messages:
         assert isinstance(message, ITS_OWN), f"the neighbour was sent {message}"
         if isinstance(message, m.Grant | m.Yield | m.Wait):
@@ -44,8 +44,8 @@ def check_heard(messages: Iterable[m.Message]) -> None:
 
 
 def check_others_heard(frame: bytes, is_admin: bool) -> None:
-    """No client is told the key to its handoff slot, and only an admin the name of its
-    notebook."""
+    """Check that no client gets the key of the neighbour's handoff slot, and that only an admin
+    sees the name of its notebook."""
     for secret in (KEY,) if is_admin else (KEY, SECRET):
         assert secret.encode() not in frame, f"somebody was told {secret!r}"
 

@@ -1,6 +1,6 @@
 """Target `connection`: a story told over real sockets to the real endpoint, descriptors included.
 
-Users are known by tickets, as kernels of a hub are. Time is the machine's.
+Users authenticate by tickets, like kernels of a hub. Time is the machine's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DESCRIPTORS = 16
 
 
 class End:
-    """The client's end of a connection; reads what has come, with descriptors."""
+    """The client's end of a connection. It reads messages and descriptors."""
 
     def __init__(self) -> None:
         self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -50,13 +50,13 @@ class End:
         self._frames = Frames(MAX_SNAPSHOT_BYTES)
 
     def say(self, data: bytes) -> None:
-        """Send as many bytes as possible: a client that does not read may also block the
-        writer."""
+        """Send as many bytes as possible: the broker may not read from a client that does not
+        read."""
         with contextlib.suppress(OSError):
             self.ours.send(data)
 
     def read(self) -> bytes:
-        """Read what has come by now; its messages are `heard`."""
+        """Read all that has come by now; the messages go into `heard`."""
         came = b""
         with contextlib.suppress(BlockingIOError):  # nothing more
             while not self.is_over:
@@ -67,8 +67,8 @@ class End:
         return came
 
     def _receive(self) -> tuple[bytes, list[int]]:
-        """Return an empty message where the other end is closed. Raises BlockingIOError where
-        nothing is there."""
+        """Return an empty message if the other end is closed. Raises BlockingIOError if there is
+        nothing to read."""
         try:
             return socket.recv_fds(self.ours, RECEIVE_BYTES, DESCRIPTORS)[:2]
         except ConnectionError:
@@ -82,7 +82,7 @@ class End:
         chunks.close(descriptors)
 
     def give(self, memory: int, first: int, count: int) -> None:
-        """Return descriptors as if they were chunks."""
+        """Send descriptors as chunks."""
         if self.channel is not None:
             with contextlib.suppress(OSError):
                 self.channel.send(memory, first, [0] * count)
@@ -164,7 +164,8 @@ class Listening:
     # --- invariants -------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """The broker still answers the neighbour, and no unexpected error has occurred."""
+        """Check that the broker still answers the neighbour, and that no unexpected error has
+        occurred."""
         self.neighbour.say(encode(m.Look()))
         snapshot = await self.until_heard(Snapshot)
         assert not self.failures, self.failures
@@ -178,7 +179,7 @@ class Listening:
             self._check_end(who)
 
     def _check_end(self, who: str) -> None:
-        """A client that is disconnected has been told why, if it reads."""
+        """Check that a disconnected client has been told why, if it reads."""
         end = self.ends[who]
         if end.is_over:
             assert [isinstance(one, m.Error) for one in end.heard[-1:]] == [True], (

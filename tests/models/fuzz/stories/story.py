@@ -1,4 +1,5 @@
-"""Stories: what several clients say to a broker, in lines that people read and the fuzzer changes.
+"""Stories: the messages of several clients to a broker, in lines that people can read and the
+fuzzer changes.
 
     ada Hello {"protocol": 1}
     ada Open {"id": "a", "name": "first"}
@@ -9,8 +10,8 @@
     ada leaves
     later 0.5
 
-Digits after a name number the connections of one user. A line that is none of these is left out, so
-that every file is a story. Fields are not read here: whatever is in them reaches the decoder.
+Digits after a name number the connections of one user. Any other line is ignored, so every file is
+a story. Fields are not read here, so any content reaches the decoder.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def user_of(who: str) -> str:
 
 
 def read(data: bytes) -> Iterator[Step]:
-    """Return the steps of a story; it is cut where it gets too long to be told quickly."""
+    """Return the steps of a story; a story that would take too long is cut."""
     lines = data.decode(errors="replace").split("\n")
     for line in lines[:MOST_STEPS]:
         who, _, said = line.strip().partition(" ")
@@ -56,7 +57,8 @@ def read(data: bytes) -> Iterator[Step]:
 
 
 def body(step: Step) -> bytes | None:
-    """Return the bytes on the wire for a step that is a message; its rest is the fields."""
+    """Return the bytes on the wire for a step that sends a message; the rest of the step has the
+    fields."""
     if step.verb == "json":
         return step.rest.encode()
     if step.verb == "deep":
@@ -69,7 +71,7 @@ def body(step: Step) -> bytes | None:
 
 
 def raw(rest: str) -> bytes:
-    """Return the bytes that a line names in hexadecimal digits, or else its own."""
+    """Return the bytes that a line gives in hexadecimal digits, or else the bytes of its text."""
     try:
         return bytes.fromhex(rest)
     except ValueError:
@@ -77,7 +79,7 @@ def raw(rest: str) -> bytes:
 
 
 def numbers(rest: str, count: int) -> list[float]:
-    """Return the first numbers in a line; 0 for a word that is none."""
+    """Return the first words of a line as numbers; 0 for a word that is not a number."""
     found = [_number(word) for word in rest.split()[:count]]
     return found + [0.0] * (count - len(found))
 
@@ -125,7 +127,7 @@ OTHERS = (
 
 
 def changed(lines: list[str], draw: random.Random) -> list[str]:
-    """Return the same story with one difference."""
+    """Return the story with one change."""
     if not lines or (chance := draw.random()) < 0.35:
         lines.insert(draw.randrange(len(lines) + 1), str(step(draw)))
         return lines
@@ -152,7 +154,7 @@ def _with_other_field(line: str, draw: random.Random) -> str:
 
 
 def mutated(data: bytes, most: int, seed: int) -> bytes:
-    """Return the next try of libFuzzer: a custom mutator, as atheris has them."""
+    """Return the next input for libFuzzer, as a custom mutator of atheris."""
     draw = random.Random(seed)
     lines = data.decode(errors="replace").split("\n")
     for _ in range(draw.choice((1, 1, 2, 4))):

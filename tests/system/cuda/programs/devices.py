@@ -1,4 +1,4 @@
-"""Programs on a host of several fake GPUs. Each function says what it saw."""
+"""Programs on a host of several fake GPUs. Each function returns what it saw."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def memory_of(index: int, mebibytes: int, value: int | None = None) -> torch.Ten
 
 
 def beside(index: int, current: int, is_shared: bool) -> dict[str, Any]:
-    """What PyTorch says of the other GPU after iterations that have tensors on both. The session,
-    if there is one, is on that of number `index`, and user code has set the current one."""
+    """Return PyTorch's figures of the other GPU after iterations that have tensors on both. The
+    session, if there is one, is on GPU number `index`; GPU number `current` is the one that user
+    code has set."""
     other = 1 - index
     torch.cuda.set_device(current)
     weights = memory_of(other, 40, 3)
@@ -52,7 +53,7 @@ def beside(index: int, current: int, is_shared: bool) -> dict[str, Any]:
 
 
 def place(device: str) -> None:
-    """It has a lane in a session on that device, until the test goes on."""
+    """Keep a lane in a session on that device until the test goes on."""
     with session("test", device):
         learn(1, lambda: is_inside(memory(60, device=device)))
         say("inside")

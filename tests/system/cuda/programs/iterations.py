@@ -50,7 +50,7 @@ torch.set_num_threads(1)
 
 @contextmanager
 def iteration(size: int = LANE) -> Iterator[None]:
-    """One turn of one iteration; then the lane is the neighbour's."""
+    """One turn of one iteration; then the neighbour has the lane."""
     assert session.use_lane(neighbour.memory, size, CAPACITY) == ""
     session.begin()
     yield
@@ -61,7 +61,7 @@ def iteration(size: int = LANE) -> Iterator[None]:
 
 
 def learn() -> None:
-    """Return the demand: two iterations outside of the lane, that need 60 MiB."""
+    """Run two iterations of 60 MiB outside of the lane, after which the demand is known."""
     memory(1)  # CUDA begins
     for _ in range(2):
         with iteration():
@@ -136,7 +136,8 @@ def a_captured_graph_has_memory_of_its_own() -> None:
 
 
 def what_a_captured_graph_uses_never_moves() -> None:
-    """It persists since an iteration outside of the lane, whose memory is cleared after it."""
+    """The graph persists since an iteration outside of the lane, whose memory is cleared after
+    it."""
     memory(1)
     graph = torch.cuda.CUDAGraph()
     session.begin()
@@ -153,7 +154,7 @@ def what_a_captured_graph_uses_never_moves() -> None:
 
 
 def what_finds_no_room_to_move_keeps_its_place() -> None:
-    """Memory ends while what survived is to move."""
+    """The GPU runs out of memory while survivors move."""
     learn()
     with iteration():
         kept = memory(20, 3)
@@ -208,7 +209,7 @@ def what_is_out_comes_back_as_soon_as_there_is_room() -> None:
 
 
 def what_could_not_follow_leaves_out_what_cannot_come_back() -> None:
-    """One call of the driver fails, sooner or later, while the GPU has no room any more."""
+    """One call of the driver fails, sooner or later, when the GPU has no room any more."""
     kept = [memory(30, value) for value in range(4)]
     size, reason, nth = 0, "", 0
     while not 0 < size < _core.CudaSegments.bytes():

@@ -21,7 +21,7 @@ def holder(mebibytes: int) -> None:
 
 
 def beside(mebibytes: int) -> list[bool]:
-    """Whether there is room: now, and after the test has let this process go on."""
+    """Return whether there is room: now, and after the test has let this process go on."""
     found = []
     for moment in ("now", "later"):
         try:
@@ -36,8 +36,8 @@ def beside(mebibytes: int) -> list[bool]:
 
 
 def late_work() -> list[int]:
-    """Return the content of pinned memory after a copy to it was submitted, and after its stream is
-    done."""
+    """Return the content of pinned memory after a copy to it was submitted, and after the stream
+    has finished."""
     target = torch.zeros(1, dtype=torch.uint8).pin_memory()
     source = torch.full((1,), 7, dtype=torch.uint8, device="cuda")
     torch.cuda.synchronize()

@@ -18,7 +18,7 @@ Bytes = dict[int, int]  # of a GPU's memory, by the number of the file that each
 
 
 def has(process: int, gpu: int, host: str) -> Bytes:
-    """Memory of a GPU that a process has; nothing once it has ended."""
+    """Return the memory of a GPU that a process has; nothing once the process has ended."""
     found = {}
     with contextlib.suppress(OSError):
         for entry in Path(f"/proc/{process}/fd").iterdir():
@@ -29,7 +29,8 @@ def has(process: int, gpu: int, host: str) -> Bytes:
 
 
 def control(name: str) -> Any:
-    """A function of the fake driver, of numbers; tests/stand_ins/driver/fake_driver.h."""
+    """Return a function of the fake driver that takes numbers; see
+    tests/stand_ins/driver/fake_driver.h."""
     return getattr(ctypes.CDLL("libcuda.so.1"), f"_ZN11fake_driver{len(name)}{name}Emi")
 
 
@@ -43,7 +44,7 @@ def no_room() -> Iterator[None]:
 
 
 def say(line: str) -> None:
-    """Then wait until the test lets this process go on."""
+    """Print a line, and wait until the test lets this process go on."""
     print(line, flush=True)
     sys.stdin.readline()
 

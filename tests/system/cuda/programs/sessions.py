@@ -1,4 +1,4 @@
-"""Sessions on the fake GPU, with PyTorch's own allocator. Each function says what it saw."""
+"""Sessions on the fake GPU, with PyTorch's own allocator. Each function returns what it saw."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ torch.set_num_threads(1)
 
 
 def step(mebibytes: int = 60) -> bool:
-    """What an iteration needs; whether it has it of the lane."""
+    """Allocate what an iteration needs; return whether that lies in the lane."""
     return is_inside(memory(mebibytes))
 
 
@@ -60,8 +60,8 @@ def learn(count: int = 4, make: Callable[[], bool] = step) -> None:
 
 
 def held(opened: Any) -> dict[str, int]:
-    """Bytes that the session says, and that it has of the GPU, once it has released the chunks that
-    the broker has just taken from its lane."""
+    """Return the bytes that the session has reported, and those that it has of the GPU, once it has
+    released the chunks that the broker has just taken from its lane."""
     for _ in range(LIMIT):
         said = held_now(opened)
         if said["lost"] <= 1.05 * said["persistent"]:
@@ -84,7 +84,8 @@ def held_now(opened: Any) -> dict[str, int]:
 
 
 def lost_bytes(index: int) -> int:
-    """What the GPU has lost to this process beside lanes, by the driver's own count."""
+    """Return the bytes of the GPU that this process takes beside lanes, by the driver's own
+    count."""
     number = torch.cuda.get_device_properties(index).uuid.bytes[0] - 1  # as the fake driver has it
     with Client.connect(settings.load(), "tests", start=False) as client:
         broker = client.look().broker.pid
@@ -116,7 +117,7 @@ def keeps_one(turns: bool, count: int) -> dict[str, Any]:
 
 
 def waits_for_a_lane() -> dict[str, int]:
-    """Each of the first iterations keeps 4 MiB; then the next one has not begun."""
+    """Each of the first iterations keeps 4 MiB. Return the bytes before the next one begins."""
     with session() as opened:
         kept = []
         for _ in range(2):
@@ -127,8 +128,8 @@ def waits_for_a_lane() -> dict[str, int]:
 
 
 def ends_in_another_thread(is_busy: bool) -> dict[str, Any]:
-    """The turn of a first iteration, 4 MiB of which persist; and its thread waits, or computes
-    without the GIL, as PyTorch's functions do."""
+    """End the turn of a first iteration, 4 MiB of which persist, in another thread. The thread of
+    the iteration waits meanwhile, or computes without the GIL, as PyTorch's functions do."""
     with session() as opened:
         memory(1)
         opened.memory.begin()
@@ -230,9 +231,9 @@ def trains() -> dict[str, int]:
 
 
 def trains_long(model: str, count: int) -> dict[str, Any]:
-    """Train a model of the benchmark lanes.gpu_memory in one turn. Return what the session said of
-    its lane, each time that this changed, and how many calls of the driver the last iterations
-    made; then bytes, after turns that have the lane of the last word."""
+    """Train a model of the benchmark lanes.gpu_memory in one turn. Return each ephemeral size that
+    the session reported, and how many calls of the driver the last iterations made. Then return
+    bytes, after turns whose lane has the last of these sizes."""
     iterate = training(model)
     with session() as opened:
         learn(4, lambda: iterate() or is_routed(opened))
@@ -255,7 +256,7 @@ def is_routed(opened: Any) -> bool:
 
 
 def exports(way: str) -> dict[str, bool]:
-    """A tensor of the lane, which another library has as well, across the end of a turn."""
+    """A tensor of the lane, which another library has as well, lives across the end of a turn."""
     with session():
         learn()
         with gpushare.turn():
@@ -278,8 +279,8 @@ EXPORTS: dict[str, Callable[[Any], int]] = {  # what another library takes for t
 
 
 def figures(is_shared: bool) -> list[dict[str, int]]:
-    """What PyTorch says of live tensors and of their peak, in the midst of an iteration, between
-    two, and after a reset by user code."""
+    """Return PyTorch's figures of live tensors and of their peak, in the midst of an iteration,
+    between two, and after a reset by user code."""
     with session() if is_shared else nullcontext():
         memory(1)
         if is_shared:
@@ -300,8 +301,8 @@ def figures(is_shared: bool) -> list[dict[str, int]]:
 
 
 def figures_of_tensors() -> dict[str, int]:
-    """Counts of tensors and their bytes. What PyTorch adds to a block, at most 1 MiB where there is
-    a rest of its segment, depends on the segment."""
+    """Return counts of tensors, and the bytes that they have requested. PyTorch may add at most 1
+    MiB of the rest of a segment to a block; that depends on the segment, and is left out."""
     stats = torch.cuda.memory_stats()
     names = ("allocation.", "active.", "requested_bytes.")
     return {
@@ -361,7 +362,8 @@ def comes_back(is_crowded: bool) -> dict[str, Any]:
 
 
 def page_out(opened: Any) -> None:
-    """It is asked to page out as soon as the broker knows that no cell runs, and has."""
+    """Request a page-out as soon as the broker knows that no cell runs, and wait until it is
+    done."""
     opened.cell_ends()
     with Client.connect(settings.load(), "tests") as client:
         while not opened.paged_out_bytes:
@@ -381,7 +383,7 @@ def ends_and_begins_again(count: int) -> list[int]:
 
 
 def sends() -> dict[str, Any]:
-    """Weights, and a tensor of the lane, go to another process, as torch.multiprocessing has it."""
+    """Send weights, and a tensor of the lane, to another process by torch.multiprocessing."""
     with session() as opened:
         learn()
         weights, small = memory(30, 6), torch.full((1000,), 6, dtype=torch.uint8, device="cuda")
@@ -401,7 +403,8 @@ def sends() -> dict[str, Any]:
 
 
 def answers_of_another(tensors: list[torch.Tensor]) -> list[int]:
-    """What another process reads in the first byte of each tensor; it then writes a 9 there."""
+    """Return what another process reads in the first byte of each tensor; it then writes a 9
+    there."""
     context = torch.multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=receive, args=(theirs,))
@@ -423,7 +426,7 @@ def receive(pipe: Any) -> None:
 
 
 def sends_what_is_exported() -> str:
-    """Why a tensor cannot go to another process whose address another library has."""
+    """Return why a tensor cannot go to another process if another library has its address."""
     with session():
         tensor = memory(8, 5)
         other = torch.from_dlpack(torch.utils.dlpack.to_dlpack(tensor))
@@ -438,8 +441,8 @@ def sends_what_is_exported() -> str:
 
 
 def forks(count: int) -> dict[str, Any]:
-    """A loader forks its workers, and each iteration another process: what these say of CUDA,
-    and whether this process has its lane and its bytes as before."""
+    """Fork the workers of a loader and, in each iteration, another process. Return what these
+    processes say of CUDA, and whether this process has its lane and its bytes as before."""
     numbers = TensorDataset(torch.arange(count, dtype=torch.uint8))
     loader = DataLoader(numbers, num_workers=2, multiprocessing_context="fork")
     with session():
@@ -455,8 +458,8 @@ def forks(count: int) -> dict[str, Any]:
 
 
 def of_a_child(kept: list[torch.Tensor]) -> str:
-    """Fork a process that first frees what it has of its parent. Return the message that it
-    gets."""
+    """Fork a process that first frees the memory that it has of its parent. Return the message that
+    it gets."""
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:
         kept.clear()
@@ -472,7 +475,7 @@ def of_a_child(kept: list[torch.Tensor]) -> str:
 
 
 def neighbour(name: str, value: int, count: int) -> dict[str, Any]:
-    """Fills the lane in each of its turns, and looks whether all that it has is as it left it."""
+    """Fill the lane in each turn, and look whether all memory is as this process left it."""
     wrong: list[tuple[str, int]] = []
     kept: list[tuple[int, torch.Tensor]] = []
     inside = 0
@@ -491,8 +494,8 @@ def neighbour(name: str, value: int, count: int) -> dict[str, Any]:
 
 
 def beside_a_thread(count: int) -> dict[str, int]:
-    """Another thread counts in its tensors while this one comes to boundaries: how many of them
-    were in the lane, and how many have lost a count."""
+    """Another thread counts in its tensors while this one comes to boundaries. Return how many of
+    the tensors were in the lane, and how many have lost a count."""
     wrong = inside = 0
     is_over = threading.Event()
 
@@ -520,7 +523,7 @@ def beside_a_thread(count: int) -> dict[str, int]:
 
 def crowded(name: str, value: int, count: int) -> dict[str, Any]:
     """Each iteration needs 60 MiB beside 8 of weights, and the first one leaves 4, as an optimiser
-    does: how many ran in the lane, and whether memory ended."""
+    does. Return how many ran in the lane, and whether memory ended."""
     kept: list[torch.Tensor] = []
     inside = 0
     with session(name) as opened:
@@ -538,8 +541,7 @@ def crowded(name: str, value: int, count: int) -> dict[str, Any]:
 
 
 def overwrites(least: int) -> int:
-    """All of the lane is 0xFF in each of its turns, until the test lets it end; how many there
-    were."""
+    """Fill the lane with 0xFF in each turn until the test ends this; return the number of turns."""
     with session("neighbour"):
         learn(1, lambda: step(50))
         say("inside")

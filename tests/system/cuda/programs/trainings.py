@@ -23,8 +23,8 @@ torch.set_num_threads(1)
 
 
 class Training:
-    """A CNN with Adam; `width` decides how much an iteration needs. `look` is called with the
-    activations of each one, in its midst; with its output, if it is computed on all GPUs."""
+    """A CNN with Adam; `width` decides how much an iteration needs. `look` is called in the midst
+    of each iteration with its activations; if all GPUs compute it, with its output."""
 
     def __init__(
         self,
@@ -84,8 +84,8 @@ def plain(width: int, count: int, on_all: bool = False) -> dict[str, Any]:
 
 
 def shared(name: str, width: int, device: str = "cuda:0") -> dict[str, Any]:
-    """Train until the test says so. It stops when its session is open, and in the midst of its
-    first iteration in the lane, where it holds the turn; and when it is done."""
+    """Train until the test says so. The program stops when its session is open, when it holds the
+    turn in its first iteration in the lane, and when it is done."""
     stops = iter(["in the lane"])
 
     def look(made: torch.Tensor) -> None:
@@ -100,7 +100,7 @@ def shared(name: str, width: int, device: str = "cuda:0") -> dict[str, Any]:
 
 
 def gang(name: str, width: int) -> dict[str, Any]:
-    """The same on two GPUs, which have no lane together. It stops in the midst of its first
+    """Train on two GPUs, which have no lane together. The program stops in the midst of its first
     iteration."""
     stops = iter(["in an iteration"])
     with gpushare.session(name=name, device="auto", devices=2):

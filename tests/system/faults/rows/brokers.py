@@ -1,4 +1,4 @@
-"""Rows: events at the broker, in each of its states, and the brokers that come after it."""
+"""Rows: events at the broker in each of its states, and at the brokers after it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ STRIKES = 5
 
 
 def kill(pid: int) -> float:
-    """Kill it; return the moment at which it was killed."""
+    """Kill a process; return the moment of the kill."""
     os.kill(pid, signal.SIGKILL)
     return time.monotonic()
 
 
 @contextlib.contextmanager
 def without_a_new_broker(scene: Scene) -> Iterator[None]:
-    """No client can start a broker, since the test has the lock that one of them needs."""
+    """Keep clients from starting a broker within the block: the test has the lock that they
+    need."""
     with open(Path(scene.settings.socket).with_suffix(".start"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -45,7 +46,7 @@ def without_a_new_broker(scene: Scene) -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_any(scene: Scene) -> Iterator[None]:
-    """The broker is killed, and none comes within the block."""
+    """Kill the broker, and let no other one start within the block."""
     pid = scene.broker_pid
     with without_a_new_broker(scene):
         kill(pid)
@@ -54,7 +55,7 @@ def without_any(scene: Scene) -> Iterator[None]:
 
 
 def follow(scene: Scene, program: str) -> float:
-    """End the broker, as for an upgrade, and start one with this program. Return when it
+    """End the broker, as for an upgrade, and start one with this program. Return when the new one
     answered."""
     before = scene.broker_pid
     with without_a_new_broker(scene):
@@ -67,7 +68,7 @@ def follow(scene: Scene, program: str) -> float:
 
 @row("the broker is killed while its log cannot be opened, for a second", OF_A_BROKER)
 def killed_without_log(scene: Scene) -> float:
-    """No process can start one meanwhile; all try on."""
+    """No process can start a broker meanwhile, but all keep trying."""
     log = log_path(Path(scene.settings.socket))
     log.unlink(missing_ok=True)
     log.mkdir()
@@ -109,8 +110,8 @@ def killed_of_a_holder(scene: Scene) -> float:
 
 @row("the broker is killed while a kernel is stopped that has the turn, for longer", OF_A_BROKER)
 def killed_of_a_stopped_holder(scene: Scene) -> float:
-    """It is stopped for longer than the next broker waits for it. Then it continues, in memory of
-    its own."""
+    """The kernel is stopped for longer than the next broker waits for it. Then it continues, in
+    memory of its own."""
     victim = holder(scene, ITERATING)
     victim.signal(signal.SIGSTOP)
     since = kill(scene.broker_pid)
@@ -178,7 +179,7 @@ def stopped(scene: Scene) -> float:
 
 @row("the broker is killed, and four start at once", OF_A_BROKER, is_quick=False)
 def several(scene: Scene) -> float:
-    """Three of them end, and so does a client's own."""
+    """Three of the four brokers end, and so does a broker that a client starts."""
     pid = scene.broker_pid
     since, turn = kill(pid), scene.take_turn_aside()
     brokers = [scene.start(sys.executable, "-m", "jupyter_gpushare.broker") for _ in range(4)]
@@ -204,7 +205,7 @@ def upgraded(scene: Scene) -> float:
     is_quick=False,
 )
 def killed_while_taking_over(scene: Scene) -> float:
-    """It waits then for the sessions that had turns."""
+    """The third broker waits for the sessions that had turns."""
     with scene.turn_meanwhile():
         follow(scene, BROKER)
         since = kill(scene.broker_pid)
@@ -214,7 +215,7 @@ def killed_while_taking_over(scene: Scene) -> float:
 
 @row("a broker of a newer protocol comes, and one of ours comes back", OF_A_BROKER, is_quick=False)
 def newer_protocol(scene: Scene) -> float:
-    """The holder computes at that time; a waiting session is told."""
+    """The holder computes meanwhile; a waiting session is told the reason."""
     has_turn = scene.party(HOLDER.replace(AWAIT, ITERATE))
     has_turn.hear_until("holds")
     follow(scene, NEWER + BROKER)
@@ -302,8 +303,8 @@ rows(
 
 @row("the broker is killed while its accounts are garbage", OF_A_BROKER, is_quick=False)
 def garbage_in_accounts(scene: Scene) -> float:
-    """It says so, and grants turns. After the files are removed, the next broker keeps accounts
-    again."""
+    """The broker says so, and grants turns. After the files are removed, the next broker keeps
+    accounts again."""
     with without_any(scene):
         files = [*Path(scene.settings.accounts).parent.glob("accounts.sqlite*")]
         for file in files:
@@ -333,7 +334,7 @@ def truncated_accounts(scene: Scene) -> float:
 
 
 def takes_turns(scene: Scene, seconds: float) -> float:
-    """Let our session take turns for this time; return when it asked for the last one."""
+    """Let our session take turns for this time; return when it requested the last one."""
     end = time.monotonic() + seconds
     while (since := time.monotonic()) < end:
         scene.await_turn()
@@ -346,7 +347,7 @@ def takes_turns(scene: Scene, seconds: float) -> float:
     is_quick=False,
 )
 def directory_for_socket(scene: Scene) -> float:
-    """No process can start one meanwhile; all try on."""
+    """No process can start a broker meanwhile, but all keep trying."""
     path = Path(scene.settings.socket)
     with without_any(scene):
         path.unlink()
@@ -378,7 +379,7 @@ def stopped_and_replaced(scene: Scene) -> float:
     is_quick=False,
 )
 def many_open_at_once(scene: Scene) -> float:
-    """There is one broker then, for all."""
+    """All sessions find the same broker afterwards."""
     pid = scene.broker_pid
     with without_a_new_broker(scene):
         kill(pid)

@@ -1,4 +1,4 @@
-"""Rows: the clock on the wall is set, of the broker and of a kernel; the broker's clocks leap."""
+"""Rows: the wall clock of the broker and of a kernel is set, and the broker's clocks leap."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ time_t time(time_t* result) {
 
 
 class Clock:
-    """The clocks of the programs that have the environment that it was made in."""
+    """Controls the clocks of programs with the environment in which it was made."""
 
     def __init__(self, file: Path) -> None:
         with open(file, "w+b") as told:
@@ -80,7 +80,7 @@ class Clock:
             self._told = memoryview(mmap.mmap(told.fileno(), 16)).cast("q")
 
     def set(self, seconds_off: int) -> None:
-        """Set the clock on the wall."""
+        """Set the wall clock."""
         self._told[0] = seconds_off
 
     def leap(self, seconds: int) -> None:
@@ -103,7 +103,7 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 
 @pytest.fixture
 def late_nursery(clock: Clock) -> Iterator[Nursery]:
-    """A nursery whose children use that clock."""
+    """A nursery whose children use the controlled clock."""
     nursery = Nursery()
     yield nursery
     nursery.close()
@@ -114,8 +114,8 @@ def late_nursery(clock: Clock) -> Iterator[Nursery]:
     is_quick=False,
 )
 def set_clock(scene: Scene, clock: Clock, late_nursery: Nursery) -> float:
-    """The clock of the broker and of one kernel is set. No user is charged for more than they
-    used, or less."""
+    """The wall clocks of the broker and of one kernel are set. Each user is charged for exactly
+    their use."""
     victim = scene.party(trainer("victim"), late_nursery)
     assert scene.is_right(victim)
     began, used_before = time.monotonic(), device_seconds(scene)
@@ -132,7 +132,7 @@ def set_clock(scene: Scene, clock: Clock, late_nursery: Nursery) -> float:
 
 @row("all clocks of the broker leap by ten hours, twice", is_quick=False)
 def clocks_leap(scene: Scene, clock: Clock) -> float:
-    """It happens where a virtual machine is moved. No user is charged for hours, of use or of
+    """Clocks leap when a virtual machine is moved. No user is charged for hours of use or
     waiting."""
     victim = scene.party(trainer("victim"))
     assert scene.is_right(victim)
@@ -148,12 +148,12 @@ def clocks_leap(scene: Scene, clock: Clock) -> float:
 
 
 def waited(scene: Scene) -> float:
-    """Return the seconds of all notebooks."""
+    """Return the waiting seconds of all notebooks."""
     return sum(view.waited_seconds for view in scene.look().devices[0].sessions)
 
 
 def device_seconds(scene: Scene) -> float:
-    """Return the seconds of all, ever."""
+    """Return the device seconds of all users, ever."""
     with Client.connect(scene.settings, "tests") as client:
         answer = client.ask(Account(0.0, time.time() + 8 * DAY_SECONDS))
         assert isinstance(answer, Accounts)

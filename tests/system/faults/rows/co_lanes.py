@@ -30,7 +30,7 @@ def room_of_three(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def set_room(monkeypatch: pytest.MonkeyPatch, trainings: int) -> None:
-    """The device has room for this many of these notebooks, if two share a lane."""
+    """Set the capacity to room for this number of these notebooks, if two share a lane."""
     own = {"share_lanes": 1, "running_lanes": 2, "host_capacity_bytes": capacity(trainings)}
     for name, value in own.items():
         monkeypatch.setenv(f"JUPYTER_GPUSHARE_{name.upper()}", str(value))
@@ -38,8 +38,8 @@ def set_room(monkeypatch: pytest.MonkeyPatch, trainings: int) -> None:
 
 @contextlib.contextmanager
 def pair(scene: Scene, which: str = "elder", before: str = "") -> Iterator[Party]:
-    """The victim computes beside the neighbour: both are in an iteration, and the victim's began
-    first, or later."""
+    """Let the victim compute beside the neighbour, both in an iteration. The victim's iteration
+    began first, or later."""
     victim = scene.party(trainer("victim", before))
     with contextlib.closing(begun(scene.look)) as watch:
         scene.share_lane()
@@ -50,7 +50,7 @@ def pair(scene: Scene, which: str = "elder", before: str = "") -> Iterator[Party
 
 
 def killed_in_its_iteration(scene: Scene, which: str, room: None) -> float:
-    """Twice: the end of the lane is free again."""
+    """This happens twice, since the end of the lane must be free again after the first time."""
     for _ in range(2):
         until(lambda: scene.session("victim") is None)  # the one before
         with pair(scene, which) as victim:

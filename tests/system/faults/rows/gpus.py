@@ -1,4 +1,4 @@
-"""Rows: events at a GPU and its driver; both are stand-ins, tests/stand_ins/driver."""
+"""Rows: events at a GPU and its driver. Both are the stand-ins in tests/stand_ins/driver."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def killed_broker_of_gpu(scene: Scene, trainings: Trainings) -> float:
 
 @row("a GPU vanishes from the driver, and comes back", is_quick=False)
 def vanished(scene: Scene, trainings: Trainings, gpu: FakeGpus) -> float:
-    """Present sessions continue; a broker that starts meanwhile has no such device."""
+    """Open sessions continue; a broker that starts meanwhile does not have the device."""
     ada, bob = both(trainings)
     gpu.say(f"fail nvmlDeviceGetHandleByUUID {GPU_IS_LOST}", CARD)
     since = scene.await_turn()
@@ -129,7 +129,7 @@ def unmanaged_process(scene: Scene, trainings: Trainings, gpu: FakeGpus) -> floa
 
 @row("each call of a GPU's driver fails once", is_quick=False)
 def failing_driver(scene: Scene, trainings: Trainings) -> float:
-    """The calls fail in one process, which continues; the other one is not affected."""
+    """The calls fail in one process, which continues. The other process is not affected."""
     ada, bob = both(trainings)
     ada.runs(f"exec({FAILS!r}, globals())")
     nth, since = 1, time.monotonic()

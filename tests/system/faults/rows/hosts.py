@@ -114,7 +114,7 @@ def claims_turns(scene: Scene) -> None:
 
 @row("the broker has no descriptor left, and has some again", is_quick=False)
 def no_descriptors(scene: Scene) -> float:
-    """A session that opens meanwhile is served afterwards."""
+    """A session that tries to open meanwhile is served afterwards."""
     pid = scene.broker_pid
     _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (psutil.Process(pid).num_fds() + 3, hard))
@@ -224,7 +224,7 @@ def stolen_ids(scene: Scene) -> None:
 
 @row("forged handoff messages come into each handoff slot, 100 times", is_quick=False)
 def forged_handoff_tokens(scene: Scene) -> float:
-    """They give no session a turn."""
+    """Forged tokens give no session a turn."""
     names = handoff_slots(view.pid for view in scene.look().devices[0].sessions)
     assert len(names) >= 2
     forged = m.Grant(1, 1, 1 << 40, 1)
@@ -243,7 +243,7 @@ def forged_handoff_tokens(scene: Scene) -> float:
 
 
 def handoff_slots(pids: Iterable[int]) -> list[str]:
-    """Return their names, which all users may read."""
+    """Return the names of handoff slots, which all users may read."""
     files = (file for pid in pids for file in Path(f"/proc/{pid}/fd").iterdir())
     sockets = {os.readlink(file) for file in files if file.is_symlink()}
     found = re.findall(r" ([0-9]+) @(gpushare-[0-9a-f]+)", Path("/proc/net/unix").read_text())
@@ -287,7 +287,7 @@ def words_before_hello(scene: Scene) -> float:
 
 @row("a client floods the broker with words for two seconds", is_quick=False)
 def flood(scene: Scene) -> float:
-    """It is slowed down, and others are not."""
+    """The flooding client is slowed down, and others are not."""
     since = time.monotonic()
     with Client.connect(scene.settings, "flood") as client, contextlib.suppress(ConnectionLost):
         client.ask(m.Open("flood", "flood", device="host"))

@@ -83,7 +83,7 @@ def while_holding(scene: Scene) -> float:
 
 @row("a kernel is interrupted while it opens its session", OF_A_BROKER)
 def while_opening(scene: Scene) -> float:
-    """It waits for the broker's answer."""
+    """The session waits for the broker's answer when the interrupt comes."""
     pid = scene.broker_pid
     os.kill(pid, signal.SIGSTOP)
     victim = scene.party(OPENS)
@@ -131,7 +131,8 @@ CATCHES = PAGED.replace(
 
 
 def interrupted_moves(scene: Scene, begins: Callable[[Scene, Party], None]) -> float:
-    """Three times: its memory is on its way at the moment that `begins` returns."""
+    """Interrupt the cell three times, each time when `begins` has returned, while memory is being
+    moved."""
     for _ in range(3):
         victim = paged(scene, CATCHES)
         begins(scene, victim)

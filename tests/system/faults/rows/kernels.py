@@ -120,7 +120,7 @@ def killed_holder(scene: Scene) -> float:
 
 
 def overdue(scene: Scene) -> Party:
-    """It is stopped with the turn."""
+    """The kernel is stopped while it has the turn."""
     victim = holder(scene, ITERATING)
     victim.signal(signal.SIGSTOP)
     scene.await_state("victim", "overdue")
@@ -166,7 +166,7 @@ def killed_while_opening(scene: Scene) -> float:
 
 
 def opening(scene: Scene, said: bytes) -> Party:
-    """It has sent the first bytes, and reads nothing."""
+    """The client has sent its first bytes, and does not read."""
     party = scene.party(
         f"""
 from jupyter_gpushare.wire.launch import connect
@@ -193,7 +193,7 @@ def killed_while_promoting(scene: Scene) -> float:
 
 
 def pages_out(scene: Scene, victim: Party) -> None:
-    """Bring it there, once it has been asked."""
+    """Wait until the kernel, after the request, pages out."""
     victim.hear_until("page_out")
 
 
@@ -240,7 +240,7 @@ def disk_full(scene: Scene) -> float:
 
 
 def paged(scene: Scene, program: str = PAGED) -> Party:
-    """It has been asked to page out."""
+    """Start a victim, and ask it to page out."""
     assert comes(lambda: scene.session("victim") is None)  # the one before
     victim = scene.party(program)
     victim.hear_until("idle")
@@ -249,7 +249,7 @@ def paged(scene: Scene, program: str = PAGED) -> Party:
 
 
 def ask_to_page_out(scene: Scene) -> None:
-    """Ask the victim to page out, as soon as the broker has heard that its cell has ended."""
+    """Ask the victim to page out as soon as the broker has heard that its cell has ended."""
 
     def is_asked() -> bool:
         view = scene.await_state("victim", "idle")
@@ -307,7 +307,7 @@ def crashed(scene: Scene) -> float:
 
 @row("a kernel that has the turn becomes another program, which lives on", is_quick=False)
 def executed(scene: Scene) -> float:
-    """Nothing of its session is left in it."""
+    """The new program has nothing of the kernel's session."""
     become = 'os.execvp("sleep", ["sleep", "600"])'
     victim = holder(scene, HOLDER.replace("    session.boundary()\n", f"    {become}\n"))
     victim.say()
@@ -328,7 +328,7 @@ def work():
 
 
 def trains(scene: Scene, program: str) -> float:
-    """It has the results that it has alone."""
+    """The kernel gets the results that it has alone."""
     victim = scene.party(program)
     for _ in range(TURNS):
         since = scene.await_turn()
@@ -369,7 +369,7 @@ assert os.waitpid(child, 0)[1] == 0
 
 @row("the connections of a kernel to the broker break, again and again")
 def connections_break(scene: Scene) -> float:
-    """Its session comes back each time."""
+    """The session comes back after each break."""
     return works_between_rounds(
         scene,
         f"""
@@ -386,7 +386,7 @@ for file in map(int, os.listdir("/proc/self/fd")):
 
 @row("a kernel has no descriptor left when the broker is killed, and has some again")
 def no_descriptor_left(scene: Scene) -> float:
-    """It does without the broker until then."""
+    """The kernel does without the broker until it has a descriptor again."""
     victim = scene.party(trainer("victim"))
     assert scene.is_right(victim)
     most = resource.prlimit(victim.pid, resource.RLIMIT_NOFILE)
@@ -415,7 +415,7 @@ def killed_beginners(scene: Scene) -> float:
     is_quick=False,
 )
 def stopped_thrice(scene: Scene) -> float:
-    """It trains rightly, in whatever memory it finds."""
+    """The kernel computes the right results, inside or outside of the lane."""
     victim = scene.party(trainer("victim"))
     for _ in range(KILLS):
         assert scene.is_right(victim)
@@ -429,7 +429,7 @@ def stopped_thrice(scene: Scene) -> float:
 
 @row("sharing is turned on and off 20 times in one kernel", is_quick=False)
 def switched(scene: Scene) -> float:
-    """Nothing of it is left there: descriptors and threads are as after the first time, once
+    """Switching leaves nothing behind: descriptors and threads are as after the first time, once
     Python has collected its garbage."""
     scene.party(SWITCHES).hear_until("as before")
     return scene.await_turn()

@@ -1,4 +1,4 @@
-"""Rows: memory that is not available."""
+"""Rows: memory is not available."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 @row("a kernel has no addresses left for the lane (RLIMIT_AS)", is_quick=False)
 def no_room_for_a_lane(scene: Scene) -> None:
-    """It trains outside of the lane."""
+    """The kernel trains outside of the lane."""
     victim = scene.party(trainer("victim", NO_LANE))
     with scene.turn_meanwhile():
         assert scene.is_right(victim)
@@ -44,7 +44,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, resource.RLIM_INFINITY))
 
 @row("the broker gets no memory for a lane (RLIMIT_FSIZE), and gets some again", OF_A_BROKER)
 def no_lane_memory(scene: Scene) -> float:
-    """Nor can it write its accounts. Turns go on without the lane."""
+    """The broker cannot write its accounts either. Turns continue without the lane."""
     since = follow(scene, NO_FILE + BROKER)
     scene.await_turn()
     pid = scene.broker_pid
@@ -56,7 +56,7 @@ def no_lane_memory(scene: Scene) -> float:
 
 @row("the broker has no memory left (RLIMIT_AS) for 500 connections", OF_A_BROKER)
 def no_broker_memory(scene: Scene) -> float:
-    """It may end, and then another one comes."""
+    """The broker may end; then another one starts."""
     pid = scene.broker_pid
     _, hard = resource.prlimit(pid, resource.RLIMIT_AS)
     resource.prlimit(pid, resource.RLIMIT_AS, (psutil.Process(pid).memory_info().vms, hard))

@@ -1,4 +1,4 @@
-"""Rows: real kernels and their servers, which are restarted and killed."""
+"""Rows: real kernels and their servers are restarted and killed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Kernels = Callable[[str], Notebook]
 
 @pytest.fixture
 def kernels(settings: Settings) -> Iterator[Kernels]:
-    """Kernels with the settings in their environment, that share."""
+    """Sharing kernels, with the settings in their environment."""
     with maker(Notebook, Notebook.kill) as made:
 
         def kernels(name: str) -> Notebook:
@@ -59,7 +59,7 @@ def kernels(settings: Settings) -> Iterator[Kernels]:
 
 
 def restart(notebook: Notebook) -> float:
-    """Restart it as a front end does; return when."""
+    """Restart the kernel as a front end does; return the moment."""
     since = time.monotonic()
     notebook.manager.restart_kernel(now=True)
     notebook.client.wait_for_ready(timeout=240)
@@ -121,7 +121,7 @@ class Server:
         self._settings = settings
 
     def serves(self) -> bool:
-        """So does its broker."""
+        """Whether the server, and its broker, answer."""
         return listens(self._settings) and any(self._runtime.glob("jpserver-*.json"))
 
     @property

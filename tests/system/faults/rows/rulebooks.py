@@ -1,4 +1,4 @@
-"""Rows: events at the admin's file, and sessions that want more than their quota."""
+"""Rows: events at the admin's file, and at sessions that want more than their quota."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rules(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def goes_wrong(scene: Scene, wrong: Wrong, rules: Path) -> float:
-    """The rules before it stay in force, and the next ones that are right come into force."""
+    """The old rules stay in force until the file is right again."""
     said = wrong(rules)
     assert comes(lambda: said in scene.look().rulebook_error)
     assert [group.name for group in scene.look().groups] == ["physics"]
@@ -55,7 +55,7 @@ def goes_wrong(scene: Scene, wrong: Wrong, rules: Path) -> float:
 
 
 def replaced(rules: Path, text: str) -> None:
-    """Replace the file as editors do: a reader sees the old or the new one."""
+    """Replace the file as editors do, so that a reader sees either the old or the new one."""
     new = rules.with_suffix(".new")
     new.write_text(text)
     if rules.is_dir():
@@ -64,7 +64,7 @@ def replaced(rules: Path, text: str) -> None:
 
 
 def becomes_empty(rules: Path) -> str:
-    """Return what the broker says of it."""
+    """Empty the file; return the broker's error."""
     rules.write_text("")
     return "is empty"
 
@@ -125,7 +125,7 @@ HOGS = [
 
 @row("clients ask for more memory than their quota, in each way, 20 times")
 def over_quota(scene: Scene, rules: Path) -> None:
-    """No session gets it, and none waits for what it has asked for."""
+    """Each client is refused the memory, and no session waits for it."""
     with scene.turn_meanwhile():
         for opens, keeps in 20 * HOGS:
             with Client.connect(scene.settings, "hog") as client:
@@ -136,7 +136,7 @@ def over_quota(scene: Scene, rules: Path) -> None:
 
 @row("a client opens more sessions than its quota", is_quick=False)
 def too_many_sessions(scene: Scene, rules: Path) -> None:
-    """The last is refused, and there is room again when one has gone."""
+    """The last session is refused, and admitted after another one has gone."""
     opened = []
     for number in range(11):
         opened.append(Client.connect(scene.settings, "hog"))

@@ -100,7 +100,7 @@ with gpushare.session(name="child", device="host") as session:
 
 
 def idles(scene: Scene, work: str) -> float:
-    """It has computed, and does something else then, without an end of its cell."""
+    """The kernel has computed, and then does something else, without the end of a cell."""
     victim = scene.party(IDLES.replace("WORK", work))
     victim.hear_until("idle")
     return scene.await_turn()
@@ -163,7 +163,7 @@ with gpushare.session""",
 
 @row("a thread reads a file into a tensor while its kernel is paged out and in", is_quick=False)
 def reads_while_paged(scene: Scene) -> float:
-    """Three times. No call of the system fails."""
+    """The memory is paged out and in three times. No system call of the reading thread fails."""
     victim = scene.party(READS)
     victim.hear_until("idle")
     for _ in range(TURNS):

@@ -1,4 +1,4 @@
-"""Rows: users that take what they can get, and claim what they do not have."""
+"""Rows: users try to take resources of others, and make false claims."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def crowd_of_a_user(scene: Scene) -> float:
 
 @row("20 forks of a process keep 60 silent connections each", is_quick=False)
 def silent_forks(scene: Scene) -> float:
-    """A session of the same Unix user opens beside them, and has its turn."""
+    """A session of the same Unix user opens meanwhile, and gets its turn."""
     silent = scene.party(SILENT)
     for _ in range(20):
         silent.hear_until("is silent")

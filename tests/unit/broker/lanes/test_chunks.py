@@ -1,6 +1,6 @@
-"""The chunks of a GPU's lane on their way: made by sessions, kept by the broker, released by both.
+"""The chunks of a GPU's lane: sessions make them, the broker keeps them, and both release them.
 
-Descriptors of files stand for chunks: only a GPU's driver looks into one.
+Descriptors of files stand for chunks, since only a GPU's driver uses their contents.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def file_of(descriptor: int) -> int:
 
 
 def open_descriptors() -> set[tuple[str, str]]:
-    """Each open descriptor, and its file.
+    """Return each open descriptor with its file.
 
-    Garbage of earlier tests is collected first: it closes its descriptors whenever it likes.
+    Garbage of earlier tests is collected first, since it could close descriptors at any time.
     """
     gc.collect()
     return set(open_files(os.getpid()).items())
@@ -162,7 +162,7 @@ def test_a_client_that_closes_keeps_no_descriptor_that_came_with_a_message_it_ha
 
 
 class Notebook(Speaker):
-    """A peer in this process, with a real channel, that makes the chunks that its lane lacks."""
+    """A peer in this process, with a real channel. It makes missing chunks of its lane."""
 
     is_owner = True
 
@@ -204,7 +204,7 @@ class Notebook(Speaker):
         del self.own[count:]
 
     def make(self) -> None:
-        """Return the number that the Grant tells and the peer does not have."""
+        """Make the chunks of the Grant that the peer lacks; return their number."""
         self.take()
         grant = self.last(m.Grant)
         first = len(self.own)
@@ -300,7 +300,7 @@ def test_a_direct_handoff_does_not_go_to_a_session_that_has_released_the_only_ch
 
 
 class Session:
-    """A client's ends of a connection to a broker in this event loop, and of its channel."""
+    """The client's ends of a connection to a broker in this event loop, and of the channel."""
 
     async def open(self, service: Service) -> None:
         self._loop = asyncio.get_running_loop()

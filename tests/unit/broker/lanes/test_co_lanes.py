@@ -1,5 +1,5 @@
-"""Two sessions use one lane at once: their messages in order, and the ledger after one of them is
-killed or lost."""
+"""Two sessions use one lane at once: the order of their messages, and the ledger after one of them
+is killed or lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SETTINGS = {"share_lanes": True, "running_lanes": 2}
 
 
 class Claims(NamedTuple):
-    """What a ledger says, in chunks; the sessions are told apart by their ends."""
+    """The contents of a ledger, in chunks. Each session is known by its end."""
 
     extents: tuple[int, int]
     bounds: tuple[int, int]  # 0: it is not in an iteration
@@ -43,7 +43,7 @@ def claims(ledger: int) -> Claims:
 
 
 class Notebook(LaneUser):
-    """Keeps the ledger, and what it said at each of its Grants."""
+    """A notebook that keeps the ledger, and the claims at each of its Grants."""
 
     keeps = m.Ledger
 
@@ -68,7 +68,8 @@ Pair = tuple[Notebook, Notebook]
 
 @pytest.fixture
 def pair(notebook: Notebooks) -> Pair:
-    """Two that use one lane at once; the first was in its turn when the second one came."""
+    """Two notebooks that use one lane at once. The first one had its turn when the second one
+    came."""
     first, second = notebook("first"), notebook("second")
     first.says(m.Request(1))
     second.says(m.Request(1))
@@ -169,7 +170,7 @@ def test_where_the_ledger_was_overwritten_both_get_other_memory(
 
 
 def is_ledger(descriptor: int) -> bool:
-    """Whether a process would go by it."""
+    """Whether a process would trust the ledger."""
     try:
         _core.HeldEnd(descriptor, 0, 1, CAPACITY).release()
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Notebooks that have several whole devices at once, as a broker serves them beside all others."""
+"""A broker serves notebooks with several whole devices at once, beside all others."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Host:
         self.service.lost(self.notebooks.pop(name), self.now)
 
     def restart(self) -> None:
-        """The broker is killed; all sessions come to the next one before it grants anything."""
+        """Kill the broker. All sessions come to the next one before it grants anything."""
         self.start(self.now + 1.0)
         for notebook in self.notebooks.values():
             notebook.register()
@@ -77,7 +77,7 @@ class Host:
         self.service.tick(self.now)
 
     def views(self, name: str) -> dict[str, SessionView]:
-        """Return the holders by device."""
+        """Return the views of a session by device."""
         return {
             device.name: view
             for device in self.service.snapshot(self.now).devices
@@ -89,7 +89,8 @@ class Host:
         return {name for name, notebook in self.notebooks.items() if notebook.has}
 
     def look(self) -> None:
-        """Check that a gang has all of its devices or none, and that no device has two holders."""
+        """Check that each gang has all of its devices or none, and that no device has two
+        holders."""
         assert self.service._host.is_valid() == ""
         used = [device for name in self.holders() for device in self.notebooks[name].on]
         assert len(used) == len({*used})
@@ -102,7 +103,7 @@ class Host:
 
 
 class Notebook(Listener):
-    """A session that does what it is told; `on` are its devices."""
+    """A session that obeys the broker; `on` has its devices."""
 
     def __init__(self, host: Host, name: str, devices: int, among: list[str]) -> None:
         self.host, self.name, self.devices, self.on = host, name, devices, among
@@ -147,7 +148,7 @@ class Notebook(Listener):
             self.says(m.Finish(self.turn))
 
     def report(self, persistent: int) -> None:
-        """A demand of this number of GB."""
+        """Report a demand of this number of GB."""
         self.demand = Demand(persistent * GB, GB, measured=True)
         self.says(m.Report(1, self.demand))
 
@@ -163,8 +164,8 @@ def host() -> Iterator[Host]:
 
 @pytest.fixture
 def three(host: Host) -> Three:
-    """A single one has cuda:1, a gang waits for it, and a third one for the device that is kept for
-    the gang."""
+    """Three notebooks: a single one has cuda:1, a gang waits for it, and a third one waits for the
+    device that is kept for the gang."""
     single = host.open("single", among=["cuda:1"]).request()
     gang = host.open("gang", 2, ALL[:2]).request()
     third = host.open("third", among=["cuda:0"]).request()

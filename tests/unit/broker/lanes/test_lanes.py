@@ -1,5 +1,5 @@
-"""The memory behind lanes: which session gets which piece, when it is emptied, and when it is left
-alone."""
+"""The memory behind lanes: which session gets which piece, and when a piece is emptied or
+abandoned."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Notebooks = Callable[..., Notebook]
 
 
 def fill(descriptor: int, size: int = SIZE, byte: bytes = b"\xff") -> None:
-    """Write as a session does: through a mapping."""
+    """Write through a mapping, as a session does."""
     with mmap.mmap(descriptor, size) as pages:
         pages[:] = byte * size
 
@@ -107,8 +107,8 @@ def test_an_abandoned_piece_is_left_as_it_is(lanes: Lanes) -> None:
 
 @pytest.fixture
 def handed(service: Service, notebook: Notebooks) -> tuple[Notebook, Notebook, Notebook]:
-    """The first has the turn, the second knows the memory and has a direct handoff for the turn
-    after it, and a third, idle, makes their lane as large as it is."""
+    """Three sessions: the first has the turn, the second knows the memory and has a direct handoff
+    for the next turn, and the idle third one determines the size of their lane."""
     first, second, third = notebook("first"), notebook("second"), notebook("third", SIZE)
     for each in (second, first):
         each.says(m.Request(1)).says(m.Finish(1))
@@ -125,7 +125,7 @@ def handed(service: Service, notebook: Notebooks) -> tuple[Notebook, Notebook, N
 def test_memory_promised_by_a_direct_handoff_stays_until_the_turn_is_over(
     service: Service, handed: tuple[Notebook, Notebook, Notebook]
 ) -> None:
-    """The successor computes before the broker knows it, in a lane that has shrunk meanwhile."""
+    """The successor computes before the broker knows this, in a lane that has shrunk meanwhile."""
     first, second, third = handed
     third.says(m.Close(), 1.1)
     fill(second.descriptor)
@@ -142,7 +142,8 @@ def test_memory_promised_by_a_direct_handoff_stays_until_the_turn_is_over(
 def test_a_successor_that_is_lost_leaves_the_piece_to_itself(
     handed: tuple[Notebook, Notebook, Notebook], service: Service
 ) -> None:
-    """It may compute there, although the broker has not heard of the direct handoff."""
+    """The lost successor may compute there, although the broker has not heard of the direct
+    handoff."""
     first, second, third = handed
     third.says(m.Request(1), 1.1)
     service.lost(second, 1.2)
@@ -153,8 +154,8 @@ def test_a_successor_that_is_lost_leaves_the_piece_to_itself(
 def test_a_session_that_opens_again_in_its_turn_leaves_the_piece_to_itself(
     notebook: Notebooks,
 ) -> None:
-    """The broker may hear of the new connection before the end of the old one; with several
-    lanes the neighbour then has the old one at once."""
+    """The broker may hear of the new connection before the end of the old one. With several lanes
+    the neighbour then gets the old lane at once."""
     first, second = notebook("first"), notebook("second")
     first.says(m.SetPolicy(running_lanes=2)).says(m.Request(1))
     used = first.last(m.Grant).memory
@@ -167,7 +168,7 @@ def test_a_session_that_opens_again_in_its_turn_leaves_the_piece_to_itself(
 def test_sessions_without_a_turn_release_a_piece_that_was_left(
     service: Service, notebook: Notebooks
 ) -> None:
-    """Their next turn may be far off, and the system frees the memory only then."""
+    """Otherwise the system would free the memory only at their next turn, which may be far off."""
     idle, resting, lost = notebook("idle"), notebook("resting"), notebook("lost")
     for each in (idle, resting):
         each.says(m.Request(1)).says(m.Finish(1))
@@ -205,7 +206,7 @@ def test_a_holder_releases_a_piece_that_was_left_once_its_turn_is_over(
 def test_messages_about_a_turn_that_is_over_empty_no_session_s_piece(
     notebook: Notebooks, give_back: Callable[[Notebook], None]
 ) -> None:
-    """A Finish that was lost, as by an interrupt, is replaced by the next Request or Open."""
+    """The next Request or Open replaces a Finish that was lost, for example by an interrupt."""
     ours, theirs = notebook("ours"), notebook("theirs", user="bob")
     ours.says(m.Request(1))
     theirs.says(m.Request(1))
@@ -220,7 +221,7 @@ def test_messages_about_a_turn_that_is_over_empty_no_session_s_piece(
 
 
 class Member:
-    """A session of this process: one connection, and its lane as it was granted last."""
+    """A session in this process: a connection, and the last granted lane."""
 
     def __init__(self, settings: Settings, name: str, **fields: Any) -> None:
         self.client = Client.connect(settings, "tests")
@@ -233,8 +234,8 @@ class Member:
         self.client.send(m.Request(self.turn))
 
     def await_grant(self) -> m.Grant:
-        """Return the grant of the turn that was asked for last; another may be news of the one
-        before."""
+        """Return the grant of the turn that was requested last. Other grants may be news of the
+        turn before."""
         while True:
             message = self.client.receive()
             assert not isinstance(message, m.Error)
@@ -282,8 +283,8 @@ def test_the_descriptor_comes_with_the_first_grant_and_not_again(join: Join) -> 
 def test_a_session_that_cannot_be_given_the_memory_comes_again_and_costs_the_others_nothing(
     join: Join, broker_pid: int
 ) -> None:
-    """The broker has no descriptor left to send it. Nor can it check whether the other process
-    still computes, so it leaves the piece to that process."""
+    """The broker has no descriptor left to send the memory. It cannot check either whether the
+    other process still computes, so it leaves the piece to that process."""
     first, second = join("first"), join("second")
     first.take()
     second.ask()

@@ -1,4 +1,4 @@
-"""A session is told how far it is squeezed, and people see it."""
+"""A session is told how far it is squeezed, and people see this."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Notebook(Speaker):
 
     @property
     def granted(self) -> list[int]:
-        """GiB that an iteration may take, by its grants, without repeats; 0: all that it needs."""
+        """Return the GiB that an iteration may take by each grant, without repeats; 0: without
+        limit."""
         told = [grant.squeezed_bytes // GIB for grant in self.heard_of(m.Grant)]
         return [size for size, _ in groupby(told)]
 
@@ -42,7 +43,7 @@ class Notebook(Speaker):
 
 
 def two(service: Service, **of_b: Any) -> tuple[Notebook, Notebook]:
-    """a has been squeezed for b, and has the turn."""
+    """Two notebooks: `a` is squeezed for `b`, and has the turn."""
     a = Notebook(service, "a", demand(4, *SQUEEZABLE))
     b = Notebook(service, "b", demand(5, (2, 1.0)), **of_b)
     b.says(m.Request(1))
@@ -91,7 +92,7 @@ def test_the_name_is_hidden_from_those_who_may_not_see_it(ruled: Any) -> None:
 
 
 def rooms(notebook: Speaker) -> list[int]:
-    """Return the GiB that others leave it, as it was told."""
+    """Return the GiB in the Rooms that the notebook was sent."""
     return [room.bytes // GIB for room in notebook.heard_of(m.Room)]
 
 
@@ -139,7 +140,7 @@ def test_a_newcomer_is_told_its_room_before_the_turn_in_which_it_is_measured(
 
 
 def test_a_quota_counts_what_iterations_take_unsqueezed(ruled: Any) -> None:
-    """A notebook that has chosen a smaller size for itself needs no more than that."""
+    """If a notebook has chosen a smaller size for itself, only this size counts."""
     service = ruled('[quotas]\nlane = "8 GiB"')
     [refused] = Notebook(service, "a", demand(4, *SQUEEZABLE)).heard_of(m.Error)
     assert refused.code == "quota"

@@ -35,7 +35,8 @@ Join = Callable[..., Client]
 
 @pytest.fixture
 def join(settings: Settings) -> Iterator[Join]:
-    """Open a session of the given name on a connection of its own; measured, so that it shares."""
+    """Open a session of this name on a new connection. Its demand is measured, so that it
+    shares."""
 
     def join(name: str) -> Client:
         client = Client.connect(settings, "tests")
@@ -74,7 +75,7 @@ def test_a_second_broker_on_the_same_socket_says_so_and_ends(
 def test_a_broker_that_is_unused_or_told_to_ends_and_takes_its_socket_away(
     settings: Settings, is_told: bool
 ) -> None:
-    """One that is unused takes what was changed live with it, too."""
+    """An unused broker also removes the live changes."""
     brief = msgspec.structs.replace(settings, idle_exit_seconds=0.0 if is_told else 0.2)
     with Client.connect(brief) as client:
         client.ask(m.SetPolicy("las"))

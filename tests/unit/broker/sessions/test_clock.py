@@ -1,4 +1,4 @@
-"""A clock that leaps charges no user for time in which it is not known what was computed."""
+"""If a clock leaps, no user is charged for the time of the leap."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PARTS = [  # of the service, and what calls it
 
 
 class Machine:
-    """A machine: its two clocks, which may be set or leap, and a broker that looks ten times a
+    """A machine with two clocks, which may be set or leap, and a broker that reads them ten times a
     second."""
 
     def __init__(self) -> None:
@@ -102,6 +102,7 @@ def test_two_leaps_of_ten_hours_charge_no_hours(machine: Machine, what: str) -> 
 
 @pytest.mark.parametrize("path", PARTS, ids=lambda path: path.relative_to(BROKER).as_posix())
 def test_the_service_uses_a_single_clock(path: Path) -> None:
-    """A reading of a second clock would be a leap again. Only the rate limiter has its own."""
+    """With a reading of a second clock the leap would count after all. Only the rate limiter has
+    its own clock."""
     source = path.read_text()
     assert source.replace("_budget.begin(time.monotonic())", "").count("time.monotonic()") == 0

@@ -1,4 +1,4 @@
-"""When a session will have done its iterations: at its present share, waits included."""
+"""The estimate of when a session has done its iterations, at its present share, waits included."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ reports = st.lists(st.tuples(st.floats(0.01, 100), st.integers(0, 50)), max_size
 
 @pytest.fixture
 def steady() -> FinishTime:
-    """Ten iterations a second, for five seconds."""
+    """Reports of ten iterations a second, for five seconds."""
     finish = FinishTime()
     for second in range(6):
         finish.report(float(second), 10)
@@ -38,7 +38,8 @@ def test_a_steady_pace_runs_down_with_the_clock(steady: FinishTime) -> None:
 
 
 def test_waits_for_the_device_count() -> None:
-    """Each turn has four iterations in a second, and then the others have three."""
+    """Each turn has four iterations in a second, and then others have the device for three
+    seconds."""
     finish = FinishTime()
     for turn in range(10):
         finish.report(4.0 * turn + 1.0, 4)
@@ -103,7 +104,7 @@ def test_a_client_that_reports_for_ever_costs_no_more_memory() -> None:
 
 @pytest.fixture
 def ours(service: Service) -> Speaker:
-    """A session that has done 100 iterations in five seconds of its turn, and has 40 to do."""
+    """A session with 100 iterations done in five seconds of its turn, and 40 to do."""
     ours = Speaker(service, "ada")
     demand = Demand(0, MIB, measured=True)
     ours.says(m.Open(id="ours", name="ours", device="host", demand=demand, busy=False))

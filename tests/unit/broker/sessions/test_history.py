@@ -1,4 +1,4 @@
-"""The history of turns and users in a broker, in time that a test tells."""
+"""The history of turns and users in a broker, with time set by a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Idle culling and holders that hang, in a service with time that a test tells."""
+"""Idle culling and hanging holders, in a service with time set by a test."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LEASE = load({}).lease_seconds
 
 
 class Notebook(Speaker):
-    """A peer that keeps the messages that it is sent, and has a session of its name."""
+    """A peer that keeps its messages, and has a session of its name."""
 
     def __init__(self, service: Service, name: str, user: str = "ada", **more: Any) -> None:
         super().__init__(service, user)
@@ -48,7 +48,7 @@ class Notebook(Speaker):
         self.says(m.Open(id=self.name, name=f"{self.name}.ipynb", demand=demand, **more), now)
 
     def hears(self, *kinds: type[m.Message]) -> list[m.Message]:
-        """Return the messages of these kinds; all messages are forgotten."""
+        """Return the messages of these kinds, and forget all messages."""
         heard, self.heard = self.heard, []
         return [message for message in heard if isinstance(message, kinds)]
 
@@ -57,7 +57,7 @@ DEVICES = [Device("host", 64 * GB, "main memory")]
 
 
 def pass_until(service: Service, end: float, step: float = 5.0) -> None:
-    """Advance from the last tick on; each escalation step of the rules lies on a tick."""
+    """Advance to this time, tick by tick. Each escalation step of the rules falls on a tick."""
     now = getattr(service, "_test_now", 0.0)
     while now < end:
         now += step
@@ -255,6 +255,6 @@ def test_by_default_nothing_is_culled_and_holders_that_hang_are_only_shown() -> 
 
 
 def test_an_intervention_names_no_notebook() -> None:
-    """All see it, and not all may see names."""
+    """All users see an intervention, but not all may see names."""
     names = {field.encode_name for field in msgspec.structs.fields(s.Intervention)}
     assert names == {"session", "action", "sentence"}

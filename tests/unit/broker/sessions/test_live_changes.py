@@ -1,4 +1,4 @@
-"""The next broker knows what people have changed live."""
+"""Live changes by people stay in force at the next broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RESTARTED = "The broker has restarted; "
 
 
 class Brokers:
-    """One after the other beside one socket; `begin` begins the next one, however the last ended.
+    """A sequence of brokers at one socket. `begin` starts the next one, however the last one ended.
     `now` is Unix time."""
 
     def __init__(self, directory: Path) -> None:
@@ -78,7 +78,7 @@ def brokers(tmp_path: Path) -> Brokers:
 def test_what_others_have_set_holds_after_a_kill_and_the_notebook_is_told(
     settings: Settings, opened: Opened, sessions: Sessions, broker_pid: int
 ) -> None:
-    """A real broker, which is killed; sessions come back with what they claim themselves."""
+    """A real broker is killed, and sessions come back with their own claims."""
     changed, other = opened("changed"), opened("other", weight=2.0)
     for session in (changed, other):
         session.cell_ends()  # so that it reads what it is told
@@ -123,7 +123,7 @@ def test_no_claim_of_a_notebook_undoes_what_an_admin_has_set(
     claims: dict[str, Any],
     live: tuple[float, int, bool],
 ) -> None:
-    """Neither at the next broker, nor at the same one."""
+    """This holds at the next broker, and at the same one."""
     first = brokers.opens("a")
     brokers.admin(m.Change("a", **change))
     brokers.opens("a", **claims)

@@ -1,4 +1,4 @@
-"""The sessions that had a turn when a broker ended, as the next one knows them."""
+"""A new broker recovers the sessions that had a turn when the last one ended."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_full_disk_is_reported_once_and_costs_no_turn(caplog: pytest.LogCaptur
 
 
 class Host:
-    """Brokers one after the other, which have a file, and the handoff slots that are open."""
+    """A sequence of brokers with one file, and the open handoff slots."""
 
     def __init__(self, file: int) -> None:
         self._file = file
@@ -91,7 +91,7 @@ class Host:
         self.start(self.now + self.settings.recovery_seconds)
 
     def pass_time(self, seconds: float) -> None:
-        """Run as an endpoint does: ring when the service wants it, and tick."""
+        """Run the service as an endpoint does: with its alarms, and ticks."""
         end = self.now + seconds
         while (due := self.service.next_event(self.now)) is not None and due < end:
             assert due > self.now
@@ -124,7 +124,8 @@ class Notebook(Speaker):
 
 @pytest.fixture
 def host(file: int) -> Host:
-    """Ada had the turn, Eve waited, and Bob was to have it next, by direct handoff."""
+    """A host on which Ada had the turn, Bob was to have the next one by direct handoff, and Eve
+    waited."""
     host = Host(file)
     for name in SLOTS:
         Notebook(host, name).says(m.Request(1))

@@ -1,4 +1,4 @@
-"""The service alone: devices that this machine does not have, and time that does not pass."""
+"""The service alone, with devices that this machine does not have, and time that stands still."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def test_of_visible_devices_the_first_of_those_with_most_room_is_taken(several: 
 
 
 class Gpu:
-    """A device of 16 GB whose driver says `usage`, None for no answer; it counts how often it was
-    asked."""
+    """A device of 16 GB. Its driver answers `usage`, or nothing if that is None, and counts the
+    questions."""
 
     def __init__(self, usage: GpuUse | None) -> None:
         self.usage = usage
@@ -146,7 +146,7 @@ def test_sessions_of_another_device_are_unmanaged_here() -> None:
 
 
 def test_sessions_of_another_container_are_not_unmanaged() -> None:
-    """The broker cannot tell which of the processes they are."""
+    """The broker cannot tell which processes of the driver's list are sessions."""
     gpu = Gpu(GpuUse(9 * GB, {OURS: 4 * GB, OTHERS: 5 * GB}))
     Notebook(gpu.service, "a")
     Notebook(gpu.service, "b", "cuda:0").pid = 0
@@ -297,7 +297,8 @@ def test_a_notebook_that_loads_a_batch_between_two_turns_is_counted_among_those_
 def test_an_iteration_that_lets_others_wait_and_a_wait_that_is_a_bound_are_told_as_such(
     service: Service,
 ) -> None:
-    """The cell of the second may end at a boundary within its turn, so the third may wait less."""
+    """The cell of the second notebook may end at a boundary within its turn, so the third one may
+    wait less."""
     all_three = long, second, third = [Notebook(service, name, busy=True) for name in "abc"]
     for notebook, began, each in ((long, 0.0, 4.0), (second, 8.0, 0.1), (third, 8.2, 0.1)):
         notebook.says(m.Request(1), began)

@@ -1,5 +1,4 @@
-"""Figures of use, and names of released notebooks, are told to the users that they concern, and to
-no others."""
+"""Only the users concerned see figures of use, and names of released notebooks."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ DEVICES = [Device("host", 1 << 36, "")]
 
 @pytest.fixture(autouse=True)
 def used(service: Service) -> None:
-    """Every user has used a second of the device, and is released."""
+    """A service at which every user has used a second of the device, and is released."""
     demand = Demand(1000, 1000, measured=True)
     for second, name in enumerate(PEOPLE):
         client = Speaker(service, name)

@@ -1,4 +1,4 @@
-"""Usage by user: counted in time that a test tells, kept in real files."""
+"""Usage by user: counted with time set by a test, and kept in real files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DAY = 86400
 
 
 class Clock:
-    """Time that passes when a test says so: `now` is monotonic, `unix` on the wall."""
+    """Time set by a test: `now` is monotonic, and `unix` is wall time."""
 
     def __init__(self, unix: float = NOON) -> None:
         self.now, self.unix = 100.0, unix
@@ -377,7 +377,7 @@ MESSAGE = m.Account(0.0, 1.0, "notebook")
 
 
 class MadeMeanwhile(Future[list[m.AccountRow]]):
-    """A report that the thread makes right after the broker has looked whether it is there."""
+    """A report that the thread finishes right after the broker has checked it."""
 
     def done(self) -> bool:
         was_done = super().done()
@@ -399,7 +399,7 @@ class Broken(AccountBook):
 
 
 class Queued(AccountBook):
-    """It has not begun to read."""
+    """Accounts of which the thread has not begun to read a report."""
 
     def rows(self, by: str, start: float, end: float, scope: Scope) -> Future[list[m.AccountRow]]:
         self.asked: Future[list[m.AccountRow]] = Future()

@@ -1,4 +1,4 @@
-"""No attack of a hostile user on a broker that all users share succeeds."""
+"""Attacks of a hostile user on a shared broker fail."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ trusted = true
 
 
 class Visitor(Speaker):
-    """A user at a service, from the first second on."""
+    """A user that is connected to a service from its first second on."""
 
     def says(self, message: ToBroker, now: float = 1.0) -> Visitor:
         return super().says(message, now)
@@ -106,7 +106,7 @@ def states(snapshot: Snapshot) -> dict[str, str]:
 def test_a_session_that_claims_a_turn_which_was_not_granted_has_none(
     settings: Settings, broker_pid: int
 ) -> None:
-    """It is asked to yield, as a process that computes by mistake has to."""
+    """The session is asked to yield, like a process that computes by mistake."""
     with Client.connect(settings) as holder, Client.connect(settings) as attacker:
         holder.ask(m.Open("holder", "h", "host", demand=Demand(1000, 1000, measured=True)))
         holder.send(m.Request(1))
@@ -136,7 +136,7 @@ def test_a_session_that_loses_its_connection_in_its_turn_brings_it_back_once(
 
 
 def test_a_turn_that_was_lost_long_ago_is_not_brought_back(service: Service) -> None:
-    """Turns cannot be saved for a time at which others wait."""
+    """Turns cannot be saved for a time when others wait."""
     visitor = Visitor(service, "ada").opens("a").says(m.Request(1))
     service.lost(visitor, 2.0)
     back = Visitor(service, "ada")
@@ -145,7 +145,7 @@ def test_a_turn_that_was_lost_long_ago_is_not_brought_back(service: Service) -> 
 
 
 def test_lost_sessions_are_charged_for_no_time_of_their_absence(service: Service) -> None:
-    """No user can spend the daily seconds of a group without the device."""
+    """Otherwise a user could spend the daily seconds of a group without using the device."""
     for number in range(40):
         visitor = Visitor(service, "eve").opens(f"n{number}").says(m.Request(1))
         service.lost(visitor, 1.0)
@@ -229,7 +229,8 @@ def test_a_session_with_a_turn_keeps_its_memory_while_another_leaves_the_group(
 
 
 def accepts(handoff_slot: HandoffSlot, handoff_token: str, turn: int) -> bool:
-    """Until the broker answers, a turn without a direct handoff would wait."""
+    """Whether a session accepts a direct handoff. Without one, the turn would wait for the
+    broker."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         handoff_slot.send(handoff_slot.name, handoff_token)
@@ -239,7 +240,7 @@ def accepts(handoff_slot: HandoffSlot, handoff_token: str, turn: int) -> bool:
 def test_a_direct_handoff_that_was_kept_by_a_session_that_left_the_group_gives_no_turn(
     ruled: Any, rules: Path
 ) -> None:
-    """Its memory is that of the group, which the session that has left still maps."""
+    """Its memory is the group's, and the session that has left still maps it."""
     service = ruled(TRUSTED.format('"ann", "bob", "cleo"'))
     handoff_slot = HandoffSlot()
     spy, cleo = visitors(service, "ann", "cleo")
@@ -350,7 +351,7 @@ def seen(user: str) -> Seen:
 
 @pytest.mark.system
 def test_countless_lost_sessions_are_not_remembered_for_long() -> None:
-    """The history of other sessions is not forgotten for them either."""
+    """The broker does not forget the history of other sessions because of them either."""
     with contextlib.closing(AccountBook(now=0.0)) as accounts:
         accounts.follow(0.0, {"mine": seen("ada")})
         accounts.follow(1.0, {f"{number}": seen("eve") for number in range(MOST_LOST)})

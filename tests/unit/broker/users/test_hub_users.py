@@ -1,5 +1,4 @@
-"""A broker that serves the users of a JupyterHub: which users are let in, under which name, and
-which are not."""
+"""A broker for the users of a JupyterHub: which users it admits, and under which names."""
 
 from __future__ import annotations
 
@@ -97,7 +96,7 @@ def test_the_hub_says_whose_a_token_is_and_its_scopes_whether_that_is_an_admin(
 def test_a_narrow_token_of_an_admin_makes_no_administrator(
     hub: Any, enter: Enter, scopes: list[str]
 ) -> None:
-    """It was made so that a program can do little; it may be a script's, or be lost."""
+    """Such a token is meant to permit little; it may be in a script, or be lost."""
     ada = enter(token=hub.person("ada", scopes, admin=True))
     assert not ada.welcome.is_administrator
     with pytest.raises(NotPermitted, match="only an admin"):
@@ -170,7 +169,8 @@ def test_where_a_scope_is_required_a_user_without_it_is_refused(
 
 
 def enter_on_and_on(enter: Enter, token: str) -> None:
-    """The first of them may come while the cached answer of the hub is valid."""
+    """Connect again and again. The first attempts may come while the cached answer of the hub is
+    valid."""
     for _ in range(100):
         enter(token=token)
 
@@ -200,7 +200,7 @@ def choose_on_and_on(client: Client) -> None:
 def test_a_connected_user_or_kernel_keeps_no_right_that_the_hub_has_taken(
     hub: Any, hub_broker: Any, enter: Enter, is_kernel: bool
 ) -> None:
-    """The hub takes the token's rights while the client is connected, and then the token."""
+    """While the client is connected the hub takes the token's rights, and then the token."""
     hub_broker.restart(hub_cache_seconds=0.001)
     token = hub.user("ada", ["admin:users"])
     server, other = enter(token=token), enter(token=hub.user("bob"))
@@ -256,7 +256,7 @@ def test_no_user_writes_lines_of_the_log(hub: Any, hub_broker: Any, enter: Enter
 def test_nothing_more_is_read_of_a_connection_before_authentication(
     hub: Any, hub_broker: Any
 ) -> None:
-    """Its messages in the meantime fill the buffers of its own socket, and are handled
+    """Messages before that fill the buffers of the client's own socket, and are handled
     afterwards."""
     hub.stop()
     with raw(hub_broker) as connection:
@@ -269,7 +269,8 @@ def test_nothing_more_is_read_of_a_connection_before_authentication(
 
 
 def send_until_it_blocks(connection: Any, frame: bytes) -> int:
-    """Return how many bytes went; a reader that reads at all has read them within a second."""
+    """Send, and return how many bytes went. The waiting time of a second is enough for any
+    reader."""
     connection.settimeout(1.0)
     sent = 0
     with contextlib.suppress(TimeoutError):
@@ -351,7 +352,7 @@ def test_where_users_are_unix_users_no_tickets_are_registered(settings: Any) -> 
 
 
 class Server(Peer):
-    """It only has to answer whose it is."""
+    """The connection of a server, which only has to tell its user."""
 
     uid, may_issue_tokens = 7, True
 
@@ -406,7 +407,7 @@ def test_a_process_with_too_many_failed_attempts_is_not_answered_for_a_while_and
 async def test_a_token_that_ended_and_is_shown_again_and_again_locks_no_other_out(
     hub: Any,
 ) -> None:
-    """One process, the service of the hub, shows the tokens of all visitors."""
+    """The service of the hub, one process, shows the tokens of all visitors."""
     authentication = Authentication(load({}, hub_api_url=hub.api_url), Tickets())
     service, ended = Server(""), m.Hello(m.PROTOCOL, token="ended")
     for _ in range(2 * MOST_FAILED):
@@ -474,7 +475,7 @@ def test_failed_attempts_stop_reaching_the_hub_and_a_known_token_is_let_in_all_t
 
 
 def test_a_hello_cannot_say_another_name(hub: Any, hub_broker: Any) -> None:
-    """There is no such field, and an invented one is ignored."""
+    """Hello has no field for a name, and unknown fields are ignored."""
     with Client(raw(hub_broker)) as client:
         body = encode(m.Hello(m.PROTOCOL, token=hub.user("ada")))[4:-1] + b',"user":"bob"}'
         client._socket.sendall(len(body).to_bytes(4, "big") + body)

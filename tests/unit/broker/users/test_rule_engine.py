@@ -62,7 +62,7 @@ class Client(Speaker):
 
     @property
     def refusal(self) -> m.Error | None:
-        """Return the one message since the last call."""
+        """Return the only message since the last call."""
         errors = self.heard_of(m.Error)
         self.heard = [message for message in self.heard if not isinstance(message, m.Error)]
         assert len(errors) <= 1
@@ -255,7 +255,7 @@ ANNS = {b"runs.ipynb", b"rests.ipynb"}
 
 
 class Tapped(Client):
-    """Has all bytes that it is sent."""
+    """A client that keeps all bytes it receives."""
 
     sent = b""
 
@@ -294,8 +294,8 @@ FULL = "40 MiB do not fit into /home/ann/pages"
 def test_why_a_notebook_could_not_be_paged_out_is_for_its_owner_and_admins(
     broker: Broker, looks: m.Watch | m.Look, user: str, sees: bool
 ) -> None:
-    """The cause of a refusal may name directories of its user. It is part of the reason of another
-    notebook of that user, which all others see."""
+    """The cause of a refusal may name directories of the user. It is part of the reason of another
+    notebook of this user, which all users see."""
     ann = broker.client("ann").opens("stays", 40 * GB, GB, busy=False)
     broker.client("ann").opens("waits", 40 * GB, GB).says(m.Request(1))
     ann.says(m.StaysIn(FULL))
@@ -415,7 +415,7 @@ def test_a_session_over_its_quota_is_told_once_and_gets_no_larger_lane(strict: B
 
 @pytest.fixture
 def grown(strict: Broker) -> Client:
-    """A session that has fitted, and has come to need more than its user may have in its turn."""
+    """A session that fitted, and has come to need more than its user's quota in its turn."""
     grown = strict.client("ann").opens("a", GB, GB).says(m.Request(1))
     grown.reports(GB, GB)
     for _ in range(3):
@@ -446,7 +446,7 @@ ABOVE = (
 def test_a_session_above_its_quota_has_one_turn_after_each_wait_that_it_gives_up(
     strict: Broker, grown: Client
 ) -> None:
-    """Its user may have freed memory, which an iteration has to show."""
+    """The user may have freed memory, and only an iteration can show that."""
     strict.passes(0.5)
     grown.says(m.Finish(1))
     for turn, persistent, state in ((2, 5, "throttled"), (4, 3, "running")):
@@ -566,8 +566,8 @@ def test_a_groups_seconds_of_a_day_are_those_of_all_in_it(rules: Path) -> None:
 
 
 def seconds_of(broker: Broker, seconds: float, **groups_of: tuple[str, ...]) -> dict[str, float]:
-    """Return the device seconds of each of these users; all always want more, in iterations of
-    50 ms."""
+    """Return the device seconds of each of these users, who always want more, in iterations of 50
+    ms."""
     clients = [
         broker.client(user, *groups).opens(user, GB, GB).says(m.Request(1))
         for user, groups in groups_of.items()
@@ -702,7 +702,8 @@ CLASS = f"{GROUPS}\n[groups.lab]\nmembers = ['eve', 'kim', 'tina']\nteachers = [
 
 
 def test_students_of_a_class_have_equal_memory(rules: Path) -> None:
-    """Two of them, as tina teaches: half of 16 GiB each, all notebooks together."""
+    """With two students, besides the teacher tina, each has half of 16 GiB for all notebooks
+    together."""
     broker = Broker(rules, CLASS)
     eve, more = (broker.client("eve").opens(name, GB, GB, "cuda:0") for name in "ef")
     kim = broker.client("kim").opens("k", GB, GB, "cuda:0")
@@ -814,7 +815,7 @@ def test_a_session_that_opens_while_it_waits_is_throttled_before_it_has_a_turn(
 def test_losing_the_connection_is_no_way_around_a_class(
     broker: Broker, more: dict[str, Any]
 ) -> None:
-    """This holds also where it is back before the rules are applied again."""
+    """This holds even if the session is back before the rules are applied again."""
     broker.client("tim").says(m.ClassMode("physics", on=True))
     for _ in range(2):
         outsider = broker.client("tom").opens("t", **more)

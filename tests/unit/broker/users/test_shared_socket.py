@@ -1,4 +1,5 @@
-"""One broker for all Unix users of a host: which users can connect, and which could replace it."""
+"""One broker for all Unix users of a host: which users can connect to it, and which could replace
+it."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ Brokers = Callable[..., Settings]
 
 @pytest.fixture
 def broker(settings: Settings) -> Iterator[Brokers]:
-    """Run a broker: `broker(socket_mode="0666")`, as an admin does; return the settings of its
+    """Run a broker as an admin does: `broker(socket_mode="0666")` returns the settings of its
     clients."""
     started: list[subprocess.Popen[bytes]] = []
 
@@ -55,8 +56,8 @@ def broker(settings: Settings) -> Iterator[Brokers]:
 
 
 def whose(settings: Settings) -> list[str]:
-    """Return the user as which the client is authenticated, and the users of all sessions once its
-    own is open."""
+    """Return the authenticated user of the client, and the users of all sessions after it has
+    opened its own."""
     with Client.connect(settings, "tests", start=False) as client:
         mine = f"of{os.getuid()}"
         client.ask(Open(id=mine, name=mine, device="host", demand=Demand(1, 1, measured=True)))
@@ -185,8 +186,8 @@ def test_a_lock_that_is_a_link_empties_no_file_of_another(
 def test_a_file_that_a_stranger_has_made_is_not_used_and_is_reported(
     settings: Settings, kind: str
 ) -> None:
-    """The stranger could hold its lock in a directory for all users, or write what the next broker
-    believes."""
+    """In a directory for all users the stranger could hold the lock, or write what the next broker
+    would believe."""
     path = Path(settings.socket)
     path.parent.chmod(0o1777)
     made = path.with_suffix(kind)
@@ -201,7 +202,7 @@ def test_a_file_that_a_stranger_has_made_is_not_used_and_is_reported(
 
 
 def listen(listener: socket.socket, path: Path) -> None:
-    """The file is then this user's, whichever process has the descriptor."""
+    """Listen as this user. The file is then this user's, whichever process has the descriptor."""
     listener.bind(os.fspath(path))
     path.chmod(0o666)
     listener.listen()

@@ -1,4 +1,5 @@
-"""The lock beside the socket: which of two brokers serves, and what the next one knows."""
+"""The lock beside the socket decides which of two brokers serves, and tells the next one about
+sessions."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def lock(settings: Settings) -> Path:
 
 @pytest.fixture
 def second(lock: Path) -> Iterator[subprocess.Popen[str]]:
-    """A broker that has started while another process had the lock and did not answer."""
+    """A broker that has started while another process has the lock and does not answer."""
     with open(lock, "a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         command = [sys.executable, "-m", "jupyter_gpushare.broker"]
@@ -125,7 +126,7 @@ STOPPED_START = START + "    if is_first: os.kill(os.getpid(), signal.SIGSTOP)"
 def starts(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Path]:
-    """The file with the process ids of the brokers that were started."""
+    """The file with the process ids of the started brokers."""
     (tmp_path / "sitecustomize.py").write_text(request.param)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("STARTS", str(starts := tmp_path / "starts"))

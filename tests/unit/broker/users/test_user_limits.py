@@ -1,4 +1,4 @@
-"""No user keeps others waiting at the broker, with however many connections and messages."""
+"""No number of connections and messages of one user keeps others waiting at the broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MESSAGES = 1500  # that the broker reads in one go
 
 
 class Loop:
-    """An event loop that calls when a test says so; its requests stand in `delays`."""
+    """An event loop that makes its calls on demand of a test. `delays` has the requested times."""
 
     def __init__(self) -> None:
         self.delays: list[float] = []
@@ -44,7 +44,7 @@ class Loop:
 
 
 class Chatterbox:
-    """A connection with `messages` messages; each of them costs a slice."""
+    """A connection with `messages` messages, each of which costs a slice."""
 
     def __init__(self, rate_limiter: RateLimiter, budget: Budget, messages: int) -> None:
         self._rate_limiter, self._budget, self.messages = rate_limiter, budget, messages
@@ -176,7 +176,7 @@ def test_the_connection_that_has_read_least_ends_where_a_user_leaves_too_much_un
 
 
 def test_silent_connections_of_a_process_keep_no_other_out(settings: Settings) -> None:
-    """There are as many as a user may have."""
+    """The process has as many silent connections as a user may have."""
     tight = msgspec.structs.replace(settings, max_connections_per_user=100)
     with contextlib.ExitStack() as stack:
         stack.enter_context(Client.connect(tight))
@@ -190,7 +190,8 @@ def test_silent_connections_of_a_process_keep_no_other_out(settings: Settings) -
 def test_connections_that_do_not_read_cost_the_broker_no_more_than_a_total(
     settings: Settings, broker_pid: int, sessions: Sessions
 ) -> None:
-    """The last message of each shows that all before it were handled."""
+    """The answer to the last message of each connection shows that all earlier messages were
+    handled."""
     with contextlib.ExitStack() as stack:
         sleepers = [stack.enter_context(Client.connect(settings)) for _ in range(150)]
         for number, sleeper in enumerate(sleepers):
@@ -207,7 +208,7 @@ def test_connections_that_do_not_read_cost_the_broker_no_more_than_a_total(
 
 
 def peak_bytes(pid: int) -> int:
-    """Return the most memory that the process has had."""
+    """Return the peak memory of the process."""
     status = Path(f"/proc/{pid}/status").read_text()
     (kibibytes,) = re.findall(r"VmHWM:\s+(\d+) kB", status)
     return int(kibibytes) << 10
@@ -238,7 +239,7 @@ def test_a_watcher_too_many_is_refused_and_the_others_still_see(settings: Settin
 def test_a_neighbour_is_answered_in_the_midst_of_a_flood(
     settings: Settings, broker_pid: int
 ) -> None:
-    """Each message of the flood makes the next snapshot a later one."""
+    """Each message of the flood changes the state, so the next snapshot has to be made again."""
     with Client.connect(settings) as flood, Client.connect(settings) as neighbour:
         flood.ask(m.Open("flood", "flood", device="host", demand=Demand(1, 1, measured=True)))
         before = neighbour.look().sequence

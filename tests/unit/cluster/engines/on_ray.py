@@ -29,8 +29,8 @@ def test_a_job_that_has_computed_yields_to_one_that_has_not(site: Site) -> None:
 
 
 def test_a_job_leaves_a_node_that_is_lost(site: Site, ray: RayCluster) -> None:
-    """The last one: the node does not come back. Ray may say that a job is gone before it says that
-    of its node, so a generation may find no room there."""
+    """This is the last test, since the node does not come back. Ray may report the loss of a job
+    before that of its node, so a generation may find no room there."""
     site.begin("a", 900, 0.02)
     (lost,) = site.job("a").place
     os.kill(ray.pid_of_node(lost), signal.SIGKILL)

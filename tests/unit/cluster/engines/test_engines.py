@@ -1,6 +1,6 @@
-"""The contract of an engine: what each of its six verbs does, with real processes.
+"""The contract of an engine: the effects of its six verbs, with real processes.
 
-An engine of another kind is one row of ENGINES.
+A new kind of engine needs one row of ENGINES.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 
 class Trial(NamedTuple):
-    """An engine, and jobs that it starts. It finds what runs by the name of its cluster."""
+    """An engine, and its jobs. The engine finds running jobs by the name of its cluster."""
 
     kind: str
     cluster: str
@@ -101,7 +101,7 @@ def trial(kind: str, make_job: Makes) -> Iterator[Trial]:
 
 
 def test_a_job_runs_on_each_of_its_nodes_to_its_end(trial: Trial) -> None:
-    """A node has as many ranks as GPUs, whatever the engine makes of the division."""
+    """A node has as many ranks as GPUs, however the engine divides the GPUs."""
     job = trial.make_job(sys.executable, "-c", PRINTS, ranks="gpu")
     trial.ended(trial.start(job, n1=2, n0=1))
     assert Contents(job / "g1").endings() == {"n0": 0, "n1": 0}
@@ -128,7 +128,7 @@ def gpus_of(environment: dict[str, str]) -> list[str]:
 
 
 def shown_to(job: Path) -> tuple[str, ...]:
-    """Return the GPUs that its first rank has."""
+    """Return the GPUs that the first rank of a job sees."""
     return tuple(gpus_of(psutil.Process(pids(job)[0]).environ()))
 
 
@@ -141,7 +141,7 @@ def test_gangs_have_gpus_of_their_own(trial: Trial) -> None:
 
 
 def test_nodes_tell_what_is_used_of_them(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This holds even if a job with a part of a GPU started the service."""
+    """This holds even for a service that a job with a part of a GPU started."""
     monkeypatch.setenv("GPUSHARE_PART", "0.25")
     assert trial.whole_nodes() == {"n0": Node(2), "n1": Node(2)}
     job = trial.make_job(sys.executable, "-c", BEGETS)
@@ -162,7 +162,8 @@ def test_what_finds_no_room_leaves_nothing(trial: Trial) -> None:
 
 
 def finds_no_room(trial: Trial, job: Path, **where: Gpus) -> None:
-    """An engine with a queue of its own has it there until it is killed."""
+    """Check that a job finds no room. An engine with its own queue keeps the job there until it is
+    killed."""
     if trial.kind != "slurm":
         with pytest.raises(NoRoom):
             trial.start(job, **where)
@@ -185,8 +186,8 @@ def test_a_lease_is_seen_as_soon_as_it_was_started(trial: Trial, runs_first: boo
 
 @contextlib.contextmanager
 def before_its_children() -> Iterator[None]:
-    """This thread has a processor before its children have it, where the system permits that. So it
-    looks at them as early as can be: the kernel has not yet given them their environment."""
+    """Let this thread run before its children, if the system permits that. So it looks at them as
+    early as possible, before the kernel has given them their environment."""
     processors = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(processors)})
@@ -211,7 +212,7 @@ def test_each_node_is_asked_to_yield(trial: Trial) -> None:
 
 @pytest.mark.system
 def test_a_gang_that_is_asked_at_once_yields_or_has_not_heard_it(trial: Trial) -> None:
-    """It must not end of it; so it is asked again."""
+    """The signal must not end the launcher, so the launcher may miss it and is asked again."""
     job = trial.make_job(100_000, 0.01)
     lease = trial.start(job)
     for _ in range(20):
@@ -233,7 +234,7 @@ def test_all_processes_of_all_nodes_are_killed(trial: Trial) -> None:
 
 
 def test_what_a_dead_launcher_has_left_is_killed(trial: Trial) -> None:
-    """Its ranks end with it, and what they have started may not."""
+    """The ranks end with their launcher, but their child processes may not."""
     if trial.kind == "slurm":
         pytest.skip("Slurm kills it where processes are in cgroups, which it has not here")
     job = trial.make_job(sys.executable, "-c", BEGETS)

@@ -1,5 +1,5 @@
-"""The contract of engines on a real Ray, which has a network of its own: it listens on all
-addresses."""
+"""The contract of engines on a real Ray. Ray listens on all addresses, so it gets its own
+network."""
 
 from __future__ import annotations
 

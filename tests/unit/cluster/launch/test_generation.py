@@ -1,4 +1,4 @@
-"""The directory of a generation, and the fence."""
+"""The directory of a generation, and how closing it fences processes off."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_generation_that_was_never_open_is_closed_for_ever(tmp_path: Path) -> 
 
 
 def test_a_generation_that_is_opened_while_it_is_closed_is_closed(tmp_path: Path) -> None:
-    """The one that opens it may have looked just before the other one has closed it."""
+    """The opening process may have checked just before the other process closed the generation."""
     generation.close_generation(tmp_path, 1)
     (tmp_path / "g1").mkdir()
     assert generation.close_generation(tmp_path, 1) == tmp_path / "g1.closed"

@@ -1,4 +1,4 @@
-"""Acts as a user: in this process, and by a program, as for another user."""
+"""Acting as a user, in this process, and by a program as for another user."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def other() -> Iterator[OtherHand]:
 
 
 def pids() -> list[int]:
-    """Return the processes that run the program."""
+    """Return the ids of processes that run the program."""
     found = []
     for each in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,4 +1,4 @@
-"""The program on each node of a gang, as a process."""
+"""The launcher, the program on each node of a gang, as a process."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ Starts = Callable[..., "tuple[Path, subprocess.Popen[bytes]]"]
 
 @pytest.fixture
 def start(make_job: Makes, launch: Launches) -> Starts:
-    """A job of one node with that number of GPUs, and its launcher."""
+    """Start the launcher of a job on one node with this number of GPUs."""
 
     def start(*command: object, gpus: int = 1, ranks: str = "node", saves: bool = False) -> Any:
         job = make_job(*command, ranks=ranks)
@@ -167,7 +167,8 @@ def test_a_signal_for_each_process_of_a_gang_ends_no_rank_that_saves(
 def test_a_rank_that_fails_as_a_batch_system_ends_it_has_not_failed_by_itself(
     begin: str, start: Starts
 ) -> None:
-    """It does not save; one that saves may lack a program that it has started."""
+    """The rank does not save. A rank that saves may fail because the signal ended a program that it
+    needs."""
     job, launcher = start(sys.executable, "-c", begin + BEGETS)
     rank, _ = pids(job)
     launcher.terminate()

@@ -1,4 +1,4 @@
-"""This process as a rank of a job."""
+"""Fixtures that make this process a rank of a job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def job(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def in_job(job: Path, monkeypatch: pytest.MonkeyPatch) -> InJob:
-    """Let this process be a rank of a generation of the job."""
+    """Make this process a rank of a generation of the job."""
 
     def in_job(number: int = 1, resume: str = "") -> Path:
         for name, value in environment(job, number, resume).items():
@@ -41,7 +41,7 @@ def in_job(job: Path, monkeypatch: pytest.MonkeyPatch) -> InJob:
 
 @pytest.fixture
 def tmpfs(job: Path) -> Iterator[Path]:
-    """The directory of a generation, in a file system of a megabyte."""
+    """The directory of a generation in a file system of a megabyte."""
     with disk_of_a_megabyte(job / "g1"):
         opened(job)
         yield job / "g1"
@@ -56,8 +56,9 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def own_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A worker that ends as it begins leaves an empty folder: the thread that sends its first batch
-    makes it, and multiprocessing has removed such folders by then."""
+    """A folder for temporary files. A worker that ends at once leaves an empty folder there: the
+    thread that sends its first batch makes the folder after multiprocessing has removed such
+    folders."""
     with tempfile.TemporaryDirectory(prefix="gs-") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         yield

@@ -1,8 +1,8 @@
-"""A training with Lightning whose result depends on all that a checkpoint has to keep.
+"""A training with Lightning whose result depends on everything that a checkpoint has to keep.
 
     python lightning_train.py OUT SECONDS [resumable | epochs]
 
-`epochs`: with a plain loader, which does not know its place.
+`epochs`: with a plain loader, which does not know its position.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Processes that are ranks of a job, one generation after the other."""
+"""Processes as ranks of a job, one generation after the other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def environment(job: Path, number: int, resume: str = "") -> dict[str, str]:
 
 
 def go_on(in_job: InJob) -> str:
-    """Let this process be a rank of the next generation; return the checkpoint of the first one."""
+    """Make this process a rank of the next generation; return the checkpoint of the first one."""
     job = in_job()
     newest = generation.newest(generation.close_generation(job, 1))
     opened(job, 2, newest)
@@ -38,7 +38,8 @@ class Stopped(Exception):
 
 
 def check_that_it_goes_on(in_job: InJob, run: Callable[..., object], *stop: object) -> None:
-    """Stopped as it is told to, and resumed, it comes to the same as without a stop."""
+    """Check that a training has the same result when it is stopped and resumed as without a
+    stop."""
     expected = run()
     in_job()
     with pytest.raises((SystemExit, Stopped)):

@@ -2,9 +2,10 @@
 
     python sharded_train.py OUT SECONDS [KIND]
 
-KIND is how it is sharded: `fully`, by `fully_shard`; `tensor`, by a plan of tensor parallelism;
-`hybrid`, where ranks have replicas of shards. It writes what `train.py` does, and in a job the file
-`states` of a generation: a digest of all states as it begins, and after each iteration.
+KIND is the kind of sharding: `fully`, by `fully_shard`; `tensor`, by a plan of tensor parallelism;
+`hybrid`, where ranks have replicas of shards. It writes the files of `train.py`. In a job it also
+writes the file `states` of a generation: a digest of all states at the beginning, and after each
+iteration.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ import jupyter_gpushare as gpushare
 
 
 def sharded(kind: str) -> nn.Module:
-    """Its tensors do not divide by the number of ranks, and one has fewer rows than there are."""
+    """Return a sharded model. Its tensors do not divide evenly by the number of ranks, and one has
+    fewer rows than there are ranks."""
     ranks = dist.get_world_size()
     if kind == "tensor":
         net = nn.Sequential(nn.Linear(16, 32), nn.Dropout(0.3), nn.Linear(32, 4))
@@ -54,7 +56,7 @@ def full(value: torch.Tensor) -> torch.Tensor:
 
 
 def note_states(net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """All ranks call it, in a job."""
+    """Write a digest of all states. In a job all ranks call this."""
     if "GPUSHARE_JOB" not in os.environ:
         return
     moments = [each for state in optimizer.state.values() for each in state.values()]

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(  # an import would take seconds of every run
 
 @pytest.mark.thorough
 def test_lightning_goes_on_in_the_middle_of_an_epoch(trains: Site, tmp_path: Path) -> None:
-    """Twice: of its 60 batches 12 are an epoch, and two make a step."""
+    """The job stops twice. It has 60 batches; 12 are an epoch, and two make a step."""
     program = "lightning_train.py"
     result = trains.trained("a", program, "resumable", gpus=1, stops=(17, 38))
     assert result == alone(tmp_path, program)

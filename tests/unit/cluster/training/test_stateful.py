@@ -1,5 +1,5 @@
-"""A loader that knows its own place, as that of torchdata, resumes from it: no finished batch is
-drawn again, and all is the same bit by bit."""
+"""A loader that knows its position, like that of torchdata, resumes from there. No finished batch
+is drawn again, and all results are the same bit by bit."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def test_each_rank_has_a_loader_of_its_own(trains: Site) -> None:
 
 
 def seen(make: Callable[[], Any], stop: int = -1, commits: bool = False) -> list[Any]:
-    """Return the batches of three epochs, and random numbers; it stops after `stop` of them."""
+    """Return the batches of three epochs, and random numbers. After `stop` batches the job is asked
+    to yield, or commits and stops."""
     torch.manual_seed(1)
     loader = make()
     found: list[Any] = []
@@ -60,7 +61,7 @@ def seen(make: Callable[[], Any], stop: int = -1, commits: bool = False) -> list
 
 
 class Noisy(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """Draws random numbers as it loads, but in no worker."""
+    """A data set that draws random numbers as it loads, except in workers."""
 
     def __len__(self) -> int:
         return 64
@@ -80,21 +81,23 @@ def by_generator(workers: int) -> Any:
 
 
 def replaced(workers: int) -> Any:
-    """Its sampler of PyTorch has no state; that of torchdata draws from it again."""
+    """A loader of torchdata with PyTorch's sampler, which has no state, so torchdata's sampler
+    draws from it again."""
     data = Noisy()
     sampler = RandomSampler(data, replacement=True, num_samples=70)
     return StatefulDataLoader(data, 8, sampler=sampler, num_workers=workers)
 
 
 def batched(workers: int) -> Any:
-    """Nor has its batch sampler, which draws when the first batch is asked for."""
+    """A loader whose batch sampler has no state either, and draws when the first batch is
+    requested."""
     data = Noisy()
     batches = BatchSampler(RandomSampler(data), 8, drop_last=False)
     return StatefulDataLoader(data, batch_sampler=batches, num_workers=workers)
 
 
 class Stream(IterableDataset):  # type: ignore[type-arg]
-    """Has no length, and a state."""
+    """A data set without a length, but with a state."""
 
     at = 0
 
@@ -132,7 +135,7 @@ def test_each_batch_is_as_it_would_have_been(
 
 
 class Counted:
-    """A loader of another library, which changes its state as it goes."""
+    """A loader of another library, which changes its state while it iterates."""
 
     def __init__(self, secret: Any = 0) -> None:
         self._state: dict[str, Any] = {"at": [0], "secret": secret}
@@ -154,7 +157,7 @@ class Counted:
 
 
 def resumed(in_job: InJob, secret: Any = 0, commits: bool = False) -> list[int]:
-    """Return what is drawn by a job that goes on after the fourth batch, in its second run."""
+    """Return the batches of the second run of a job, which resumes after the fourth batch."""
     in_job()
     with pytest.raises((SystemExit, Stopped)):
         seen(lambda: Counted(secret), 4, commits)
@@ -169,7 +172,7 @@ def test_no_finished_batch_is_drawn_again(in_job: InJob) -> None:
 
 
 def test_a_commit_in_an_iteration_is_of_the_place_before_it(in_job: InJob) -> None:
-    """The loader has given one batch more by then, so its state is not what is kept."""
+    """The loader has given one more batch by then, so its present state is not the one to keep."""
     assert resumed(in_job, commits=True) == [*range(1, 10)]
 
 

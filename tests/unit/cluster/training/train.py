@@ -1,11 +1,11 @@
-"""A training whose result depends on all that a checkpoint has to keep.
+"""A training whose result depends on everything that a checkpoint has to keep.
 
     python train.py OUT SECONDS [WORKERS [stateful]]
 
-`stateful`: with a loader of torchdata, which knows its place.
-It writes the digest of its weights and its losses to OUT, and the iterations that each generation
-has computed to the file `ran` of that generation. After iteration N it waits until it is asked to
-yield, where the job has a file `wait-N`.
+`stateful`: with a loader of torchdata, which knows its position. It writes the digest of its
+weights and its losses to OUT, and the computed iterations of each generation to the file `ran` of
+the generation. If the job has a file `wait-N`, it waits after iteration N until it is asked to
+yield.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ GANG = int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 class Noisy(Dataset):  # type: ignore[type-arg]
-    """Augments at random where it is loaded, by the random numbers of three libraries."""
+    """A data set that augments at random as it loads, with the random numbers of three
+    libraries."""
 
     def __init__(self, is_noisy: bool) -> None:
         self._is_noisy = is_noisy

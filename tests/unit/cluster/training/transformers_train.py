@@ -1,4 +1,5 @@
-"""A training with the Trainer of Hugging Face, whose result depends on what its checkpoints keep.
+"""A training with the Trainer of Hugging Face, whose result depends on everything that its
+checkpoints keep.
 
 python transformers_train.py OUT SECONDS
 """

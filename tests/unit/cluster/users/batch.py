@@ -1,5 +1,6 @@
-"""Notebooks that a JupyterHub has started on the nodes of a Slurm by batchspawner submit jobs over
-the service of the hub: all real, with real user ids. `test_batchspawner.py` runs this."""
+"""Notebooks submit jobs over the service of their hub. A JupyterHub has started them on the nodes
+of a Slurm by batchspawner. All parts are real, with real user ids. `test_batchspawner.py` runs
+this."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ except Exception as error:
 
 @pytest.fixture
 def hub(site: Site) -> Iterator[Hub]:
-    """The hub of `batch_config.py`, whose users are those of the site."""
+    """The hub of `batch_config.py`, with the users of the site."""
     of_site = {
         "BATCH_CLASS": str(CLASS),
         "BATCH_PLACE": str(site.place),
@@ -58,7 +59,7 @@ def hub(site: Site) -> Iterator[Hub]:
 
 
 async def ran(hub: Hub, user: str, code: str, **expressions: str) -> dict[str, str]:
-    """Run a cell in a new notebook on the user's server, and return the values of expressions."""
+    """Run a cell in a new notebook on the user's server; return the values of expressions."""
     notebook = server.Notebook(UserServer(hub, user), user, print)
     await notebook.open()
     values: dict[str, str] = await asyncio.wait_for(notebook.run(code, **expressions), SECONDS)

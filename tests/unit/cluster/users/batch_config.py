@@ -1,4 +1,5 @@
-"""The hub of `batch.py`: that of tests/system/hub, and a Slurm starts the servers of its users."""
+"""The hub of `batch.py`: the hub of tests/system/hub, but a Slurm starts the servers of its
+users."""
 
 import os
 

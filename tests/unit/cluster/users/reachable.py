@@ -1,9 +1,10 @@
-"""Run a command in a mount namespace of its own, in which all users may reach this project and its
-Python, and there are rules of sudo that are given:
+"""Run a command in its own mount namespace. All users may reach this project and its Python there,
+and the given rules of sudo hold:
 
     unshare --mount python tests/unit/cluster/users/reachable.py RULES COMMAND...
 
-Both may lie below a home directory that only its owner can enter. Outside, nothing changes.
+Project and Python may lie below a home directory that only its owner can enter. Nothing changes
+outside of the namespace.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ def empty(directory: Path) -> None:
 
 
 def closed(path: Path) -> Path | None:
-    """The outermost directory above it that not all users can enter."""
+    """Return the outermost directory above the path that not all users can enter."""
     return next((p for p in reversed(path.parents) if not p.stat().st_mode & 0o001), None)
 
 
 def open_to_all(path: Path) -> None:
-    """Replace a closed directory with one that has nothing but the way to `path`."""
+    """Replace a closed directory by one with only the way to `path`."""
     if (door := closed(path)) is None:
         return
     kept = Path(tempfile.mkdtemp(dir="/run"))

@@ -1,4 +1,4 @@
-"""A hub whose notebooks run on the nodes of a Slurm: the tests of `batch.py`, where all users can
+"""A hub with notebooks on the nodes of a Slurm: runs the tests of `batch.py`, so that all users can
 reach this project."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .test_users import no_users, run_among_users
 
 
 def no_hub() -> str:
-    """Return why there can be no such hub here, or nothing."""
+    """Return why this machine cannot run such a hub; empty if it can."""
     if importlib.util.find_spec("batchspawner") is None:
         return "needs batchspawner"
     return no_proxy() or no_users()

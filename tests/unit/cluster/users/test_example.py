@@ -1,5 +1,5 @@
-"""A new user's examples do what they say: the notebook of `make cluster`, on a real Slurm, and the
-tutorial of the first job."""
+"""The examples for new users work as described: the notebook of `make cluster`, on a real Slurm,
+and the tutorial of the first job."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture
 def home(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of a user, whose commands are those of this environment."""
+    """The home of a user with the commands of this environment."""
     bin_folder = str(Path(sys.executable).parent)
     monkeypatch.setenv("PATH", f"{bin_folder}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("JUPYTER_GPUSHARE_CLUSTER_DIRECTORY", str(tmp_path / "state"))

@@ -1,5 +1,5 @@
-"""The way to the service of jobs over a hub, where something else is there, or nothing. That it
-leads there is shown by `batch.py`."""
+"""The way to the service of jobs over a hub, if its address has another program, or none.
+`batch.py` shows that the way works."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A service of several users, on a real Slurm: the tests of `users.py`, where all users can reach
-this project."""
+"""A service of several users on a real Slurm: runs the tests of `users.py`, so that all users can
+reach this project."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_users_have_their_own_jobs(which: str, tmp_path: Path) -> None:
 
 
 def no_users() -> str:
-    """Return why there can be no such users here, or nothing."""
+    """Return why this machine cannot have such users; empty if it can."""
     if shutil.which("sudo") is None:
         return "needs sudo"
     if subprocess.run(["unshare", "--mount", "true"], check=False).returncode:
@@ -48,7 +48,7 @@ def no_users() -> str:
 
 
 def run_among_users(file: str, *options: str) -> None:
-    """Run the tests of a file where all users can reach this project. Raises AssertionError."""
+    """Run the tests of a file so that all users can reach this project. Raises AssertionError."""
     reachable = ("unshare", "--mount", sys.executable, HERE / "reachable.py", RULES)
     run_tests(reachable, HERE / file, *options)
 

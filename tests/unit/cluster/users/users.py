@@ -1,5 +1,5 @@
-"""Two users, a third one without a right, and a service that runs as a fourth: real user ids, sudo,
-and a real Slurm. `test_users.py` runs this."""
+"""Two users, a third one without rights, and a service that runs as a fourth one, with real user
+ids, sudo, and a real Slurm. `test_users.py` runs this."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SERVICE, ADA, BOB, STRANGER = "daemon", "games", "man", "nobody"
 
 
 def as_user(name: str, *command: object, **environment: str) -> subprocess.Popen[str]:
-    """Start a command as that user, with no right of another one."""
+    """Start a command as this user, with no rights of another one."""
     user = pwd.getpwnam(name)
     return subprocess.Popen(
         [str(word) for word in command],
@@ -90,7 +90,7 @@ class Site:
         self._service = self.start()
 
     def ask(self, user: str, *words: object) -> tuple[int, str, str]:
-        """`jupyter gpushare` as that user: its status, and what it says."""
+        """Run `jupyter gpushare` as this user; return its exit status and output."""
         program = Path(sys.executable).with_name("jupyter-gpushare")
         process = as_user(user, program, *words, **self.environment(user))
         out, said = process.communicate(timeout=60)
@@ -246,7 +246,7 @@ def test_a_service_that_is_killed_finds_the_jobs_of_all_users(site: Site) -> Non
 
 @pytest.mark.thorough
 def test_a_user_has_no_more_jobs_than_the_limit(site: Site) -> None:
-    """Another user still may."""
+    """Another user may still submit jobs."""
     for number in range(3):
         site.submit(ADA, SLEEPS, gpus=4, name=f"n{number}")
     script = site.place / ADA / "n0.py"

@@ -1,4 +1,4 @@
-"""The broker ends, never comes, or was there before."""
+"""The broker ends, never starts, or was there before the server."""
 
 from __future__ import annotations
 

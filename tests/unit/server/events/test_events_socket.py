@@ -1,4 +1,4 @@
-"""The socket that pushes the state."""
+"""The WebSocket that pushes the state."""
 
 from __future__ import annotations
 

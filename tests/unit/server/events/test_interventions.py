@@ -1,4 +1,4 @@
-"""Directives of rules on real kernels of a real server: interrupted, ended, culled."""
+"""Directives of rules interrupt, end and cull real kernels of a real server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Kernel:
         self.client.start_channels()
 
     async def run(self, code: str, until: Is) -> list[Message]:
-        """Return the messages of a cell, up to the first for which `until` is true."""
+        """Run a cell; return its messages up to the first one for which `until` is true."""
         return await self.go_on(self.client.execute(code), until)
 
     async def go_on(self, cell: str, until: Is) -> list[Message]:
@@ -70,7 +70,7 @@ def hangs(message: Message) -> bool:
 
 @pytest.fixture
 def rules(tmp_path: Path, extension_config: dict[str, Any]) -> Callable[[str], int]:
-    """Write rules: `rules("...")` is the admin's file from now on."""
+    """Write rules: `rules("...")` replaces the admin's file."""
     file = tmp_path / "rules.toml"
     file.touch()
     extension_config.update(rulebook=str(file), lease_seconds=0.2)
@@ -81,7 +81,7 @@ def rules(tmp_path: Path, extension_config: dict[str, Any]) -> Callable[[str], i
 def kernel(
     rules: Any, jp_serverapp: Any, found: Any, jp_asyncio_loop: Any
 ) -> Iterator[Callable[[], Awaitable[Kernel]]]:
-    """Start `await kernel()`: a new one of this server, which shares."""
+    """Start a kernel: `await kernel()` is a new kernel of this server, which shares."""
     kernels = jp_serverapp.kernel_manager
     started: list[Kernel] = []
 
@@ -100,20 +100,20 @@ def kernel(
 
 
 async def waiter(join: Any) -> Client:
-    """Return another session, which wants the device."""
+    """Another session, which wants the device."""
     client: Client = await join("waiter", demand=Demand(1000, 1000, measured=True))
     client.send(Request(1))
     return client
 
 
 def done(events: Events) -> list[tuple[str, str]]:
-    """Return what the server has done, and to which kernel."""
+    """Return the interventions of the server, each with its kernel."""
     interventions = (data for schema, data in events if schema == INTERVENTION)
     return [(data["action"], data["kernel"]) for data in interventions]
 
 
 async def are_done(events: Events, *kinds: str) -> None:
-    """Wait until the server has done these to kernels, and no others."""
+    """Wait until the server has made exactly these interventions."""
     await asyncio.to_thread(until, lambda: [action for action, _ in done(events)] == [*kinds])
 
 
@@ -155,7 +155,7 @@ async def test_a_kernel_that_no_interrupt_ends_is_ended_only_if_the_rules_say_so
 async def test_an_idle_kernel_is_culled_and_others_are_not(
     rules: Any, kernel: Any, events: Events, jp_serverapp: Any, join: Any
 ) -> None:
-    """An example is one that computes without a turn, or a session that is no kernel of this
+    """Others are a kernel that computes without a turn, and a session that is no kernel of this
     server."""
     idle, busy = await kernel(), await kernel()
     await busy.run("import time\nprint('hangs', flush=True)\ntime.sleep(600)", hangs)

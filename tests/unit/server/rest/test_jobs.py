@@ -1,4 +1,4 @@
-"""Jobs of a cluster over REST and in metrics, of real processes on the engine `local`."""
+"""Jobs of a cluster over REST and in metrics, with real processes on the engine `local`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The description holds against the handlers and against real answers."""
+"""The OpenAPI document agrees with the handlers and with real answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong requests get one plain sentence in JSON, whatever is wrong with them."""
+"""Each wrong request gets one plain sentence in JSON."""
 
 from __future__ import annotations
 

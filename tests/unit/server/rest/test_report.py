@@ -1,4 +1,4 @@
-"""The report over REST: the part of it that this server's user may see."""
+"""The report over REST has the part that this server's user may see."""
 
 from __future__ import annotations
 

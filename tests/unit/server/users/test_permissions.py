@@ -16,7 +16,7 @@ VERBS = [(path, verb) for path, verbs in document()["paths"].items() for verb in
 
 
 class LookersOnly(Authorizer):
-    """All users may read, and nothing else."""
+    """An authorizer that lets all users read, and do nothing else."""
 
     def is_authorized(self, handler: Any, user: Any, action: str, resource: str) -> bool:
         return action == "read"

@@ -1,4 +1,5 @@
-"""A Jupyter server of a hub, and its kernels: it shows its token, they show its tickets."""
+"""A Jupyter server of a hub, which shows its token to the broker, and its kernels, which show its
+tickets."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def jp_environ(
 
 @pytest.fixture
 def jp_server_config(jp_server_config: dict[str, Any], token: str) -> dict[str, Any]:
-    """A server of the hub takes its own token; no setting of gpushare is given but the socket."""
+    """Settings of a server of the hub, which uses its own token. The only setting of gpushare is
+    the socket."""
     return {**jp_server_config, "IdentityProvider": {"token": token}}
 
 
@@ -125,8 +127,8 @@ async def test_no_token_goes_to_the_port_of_a_server_that_has_gone(
 async def test_a_stranger_in_the_place_of_the_server_is_told_nothing(
     kernel: Enter, socket_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stranger has made a socket where the server's is expected; then it is ours, and
-    is told."""
+    """A stranger has made a socket in the place of the server's. Once the socket is ours, it gets
+    the secret."""
     place = socket_directory / "tickets.sock"
     monkeypatch.setenv("JUPYTER_GPUSHARE_TICKET_SOCKET", str(place))
     for uid, told in ((STRANGER, b""), (0, os.environ[credentials.TICKET_SECRET].encode())):
@@ -145,7 +147,7 @@ async def test_a_stranger_in_the_place_of_the_server_is_told_nothing(
 
 
 def listen_as(uid: int, listener: socket.socket) -> None:
-    """Listen as this user: from then on the system says that the socket is theirs."""
+    """Listen as this user, so that the system reports the socket as theirs."""
     os.seteuid(uid)
     listener.listen()
     os.seteuid(0)
@@ -187,7 +189,7 @@ async def test_the_servers_socket_ends_with_it(extension: Any, http_server: Any)
 async def test_no_user_of_a_hub_starts_a_broker_on_the_socket_of_the_hubs(
     hub_broker: Any, extension: Any, kernel: Enter
 ) -> None:
-    """This holds although all have the same uid, and the directory is theirs."""
+    """This holds although all users have the same uid, which owns the directory."""
     hub_broker.stop()
     assert os.environ["JUPYTER_GPUSHARE_START_BROKER"] == "False"
     with pytest.raises(BrokerUnavailable, match="ask the administrator of this host"):
@@ -256,7 +258,7 @@ ServerApp.launch_instance([
 def test_a_server_that_is_ended_leaves_no_socket_behind(
     socket_directory: Path, token: str, number: int
 ) -> None:
-    """A hub interrupts its servers first; none of them unloads its extensions."""
+    """A hub first interrupts its servers, which do not unload their extensions."""
     of_hub = {"JUPYTERHUB_API_TOKEN": token, "JUPYTERHUB_SERVICE_PREFIX": "/user/ada/"}
     own = {"TMPDIR": str(socket_directory), "HOME": str(socket_directory)}
     command = [sys.executable, "-c", SERVER]
@@ -278,13 +280,13 @@ def answers(path: Path) -> bool:
 
 
 def make_old(path: Path) -> None:
-    """Make it look an hour old."""
+    """Make a socket look an hour old."""
     os.utime(path, (time.time() - 3600,) * 2)
 
 
 @pytest.fixture
 def left(socket_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The socket of a server that was killed just now."""
+    """The socket of a server that has just been killed."""
     monkeypatch.setattr(tempfile, "tempdir", str(socket_directory))
     desk = Desk()
     left = desk.path.parent.with_name(f"{desk.path.parent.name}-left") / desk.path.name
@@ -298,7 +300,7 @@ def next_server() -> None:
 
 
 def test_only_what_is_old_and_does_not_listen_is_removed(left: Path) -> None:
-    """A server that starts does not listen at once."""
+    """A starting server does not listen at once."""
     next_server()
     assert left.exists()
     lives = Desk()

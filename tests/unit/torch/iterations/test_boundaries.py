@@ -186,7 +186,7 @@ def test_evaluation_between_epochs_is_made_of_iterations(boundaries, turns, orde
 
 
 def test_inference_that_records_gradients_gets_boundaries_in_the_end(boundaries, turns):
-    """And again after its process has kept more."""
+    """They get boundaries again after the process has kept more memory."""
     model = mlp()
     for _ in range(STEPLESS_FORWARDS + CYCLES):
         model(batch()[0])

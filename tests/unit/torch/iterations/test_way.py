@@ -56,7 +56,7 @@ def defined() -> Iterator[str]:
 
 
 def calls_of(work: Callable[[], None]) -> list[str]:
-    """The methods that are called meanwhile in this thread, in order."""
+    """Return the methods that `work` calls in this thread, in order."""
     found: list[str] = []
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
@@ -125,7 +125,7 @@ def train(iterations: int) -> None:
 
 
 def missing(way: Iterable[str], calls: list[str]) -> list[str]:
-    """What is not among the calls, in this order."""
+    """Return the functions of the list that are not among the calls, in this order."""
     rest = iter(calls)
     return [function for function in way if function not in rest]
 

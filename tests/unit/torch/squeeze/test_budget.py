@@ -43,7 +43,7 @@ def with_gradients(model: torch.nn.Module) -> torch.optim.Optimizer:
 
 
 def needed(memory: TorchMemory, kind: str, steps: int = 6) -> list[int]:
-    """Return the ephemeral bytes of iterations, the first and the last of a loop left out."""
+    """Return the ephemeral bytes of iterations, without the first and the last of a loop."""
     model, batch = network(kind)
     optimizer, needs = with_gradients(model), list[int]()
     for _ in range(steps):
@@ -164,7 +164,7 @@ def recorded(model: torch.nn.Module) -> list[bool]:
 def test_recipes_are_noted_only_as_long_as_they_may_be_of_use(
     size: int, pace: float, squeezed: Squeezed
 ) -> None:
-    """They are of none where memory suffices, and where the slower tier is always faster."""
+    """They are of no use if memory suffices, or if the slower tier is always faster."""
     model, (x, y) = network("mlp")
     told = recorded(model)
     with squeezed.to(size, pace):  # transfers of less than LEAST_TIMED do not change the pace
@@ -191,7 +191,8 @@ def test_recipes_are_noted_again_once_memory_does_not_suffice(squeezed: Squeezed
 def test_iterations_far_from_the_size_are_left_as_they_are_until_one_exceeds_it(
     squeezed: Squeezed,
 ) -> None:
-    """The first ones of each cell are watched. One that exceeds it once asks for no more memory."""
+    """The hooks watch the first iterations of each cell. One iteration that exceeds the size asks
+    for no more memory."""
     model, (x, y) = network("mlp")
     small, optimizer = (x[:64], y[:64]), torch.optim.SGD(model.parameters(), lr=0.1)
     differs = watched(model)

@@ -1,5 +1,5 @@
-"""A failure while iterations are squeezed loses nothing: of a file, by an interrupt, a fork, a
-kill."""
+"""A failure of the page file, an interrupt, a fork or a kill while iterations are squeezed loses
+nothing."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_a_directory_in_main_memory_is_refused(squeezed: Squeezed) -> None:
 
 
 def page_files(directory: Path) -> list[Path]:
-    """Return paths to the files without a name that this process has in `directory`."""
+    """Return the paths of the nameless files that this process has in `directory`."""
     descriptors = [(fd, str(fd.resolve())) for fd in Path("/proc/self/fd").iterdir()]
     inside = [(fd, name) for fd, name in descriptors if name.startswith(f"{directory}/")]
     return [fd for fd, name in inside if not name.endswith(shared_quota.NAME)]
@@ -251,7 +251,7 @@ def page_file(directory: Path) -> Path:
 def test_a_file_that_cannot_be_read_is_an_error_and_never_wrong_numbers(
     squeezed: Squeezed, tmp_path: Path
 ) -> None:
-    """The file is cut behind our back, as by a disk that fails."""
+    """The test cuts the file, as a disk that fails would."""
     with squeezed.to(1, 0.0):
         model = mlp()
         x, y = vectors()
@@ -264,7 +264,7 @@ def test_a_file_that_cannot_be_read_is_an_error_and_never_wrong_numbers(
 
 @pytest.mark.system
 def test_an_interrupt_at_any_moment_loses_nothing(squeezed: Squeezed) -> None:
-    """An interrupt comes at each of many instructions in turn; the iteration is run again, and all
+    """An interrupt comes at each of many instructions in turn. The iteration is run again, and all
     that was saved before it is still right."""
     stock = run(PROGRAMS["batch_norm_moves_its_statistics_once"])
     files = (
@@ -297,9 +297,9 @@ def test_an_interrupt_at_any_moment_loses_nothing(squeezed: Squeezed) -> None:
 @pytest.mark.system
 @pytest.mark.parametrize("pace", [0.0, 1.0], ids=["written", "recomputed"])
 def test_an_interrupt_in_any_function_is_raised(tmp_path: Path, pace: float) -> None:
-    """Python ignores exceptions in callbacks of weak references, and in `__del__`: if an interrupt
-    were among them, a loop would go on. A memory that knows the floor of this network moves
-    nothing, so each function has one of its own."""
+    """Python ignores exceptions in callbacks of weak references, and in `__del__`: with an
+    interrupt among them, a loop would go on. A memory that knows the floor of this network moves
+    nothing, so each function gets a new memory."""
     model, data = mlp(), vectors()
 
     def iterate() -> None:

@@ -15,7 +15,7 @@ from ....programs import graphs, learning, surroundings, tensors
 from .conftest import Squeezed, is_same, run
 
 PROGRAMS = learning.PROGRAMS | graphs.PROGRAMS | tensors.PROGRAMS | surroundings.PROGRAMS
-# Programs some of whose forwards stay as they are, which is said.
+# Programs with forwards that stay as they are, which the user is told.
 SAID = {
     "anomaly_detection",
     "modes_of_the_user",
@@ -27,7 +27,7 @@ SAID = {
     "checkpoints_within_checkpoints",
     "a_model_compiled_to_run_as_it_is",
 }
-# Programs from which nothing leaves memory: something that each uses keeps squeezing away.
+# Programs from which nothing leaves memory, since each uses something that keeps squeezing away.
 NOTHING_LEAVES = {
     "anomaly_detection",
     "modes_of_the_user",
@@ -56,7 +56,7 @@ def stock(program: str) -> Any:
 
 @pytest.fixture(scope="module", autouse=True)
 def results_are_released() -> Iterator[None]:
-    """Other modules measure what the process has."""
+    """Free the results, since other modules measure the memory of the process."""
     yield
     stock.cache_clear()
 
@@ -87,7 +87,7 @@ def test_the_results_are_the_same_to_the_last_bit(
 def test_the_results_are_the_same_where_iterations_are_far_from_the_size_until_one_exceeds_it(
     program: str, size: int, squeezed: Squeezed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The hooks come between two iterations."""
+    """The hooks are installed between two iterations."""
     monkeypatch.setattr(distance, "FAR_AFTER", 0)
     expected = stock(program)
     with squeezed.to(size, 0.0):

@@ -1,4 +1,4 @@
-"""What looks at a forward from outside sees the same with squeezing as without sharing."""
+"""Code that looks at a forward from outside sees the same with squeezing as without sharing."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def compiled(net: Net, x: torch.Tensor) -> Any:
 
 
 def seen_by(kind: Any, method: str, act: Callable[[], Any]) -> tuple[list[str], Any]:
-    """Return what a mode of that kind sees meanwhile, and what `act` returns."""
+    """Return what a mode of that kind sees during `act`, and the result of `act`."""
     seen: list[str] = []
 
     def note(self: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -250,7 +250,7 @@ def copied(net: Net, x: torch.Tensor) -> Any:
 
 
 def looked_at(net: Net, x: torch.Tensor) -> Any:
-    """The nodes of a graph, and what they have saved; then its gradients."""
+    """Return the nodes of a graph and the tensors that they have saved, then its gradients."""
     loss = loss_of(net, x)
     ahead, seen = [loss.grad_fn], []
     while ahead:
@@ -294,8 +294,8 @@ def schedule(
     side: int = 16,
     steps: int = STEPS,
 ) -> list[Any]:
-    """Train, and look before, after each iteration, and in the midst of some; return all that was
-    seen, and the losses."""
+    """Train, and look before the training, after each iteration, and in the midst of some. Return
+    all that was seen, and the losses."""
     torch.manual_seed(0)
     net, x = make(), torch.randn(8, 3, side, side)
     optimizer, seen = torch.optim.Adam(net.parameters()), [outcome(look, net, x)]
@@ -323,7 +323,8 @@ def outcome(look: Onlooker, net: Net, x: torch.Tensor) -> Any:
 
 
 def unmangled(seen: Any) -> Any:
-    """Return it without what TorchScript adds to the names of classes that it has seen before."""
+    """Return `seen` without what TorchScript adds to the names of classes that it has seen
+    before."""
     if isinstance(seen, str):
         return re.sub(r"___torch_mangle_\d+\.", "", seen)
     return [unmangled(one) for one in seen] if isinstance(seen, list | tuple) else seen
@@ -331,13 +332,13 @@ def unmangled(seen: Any) -> Any:
 
 @functools.cache
 def stock(name: str) -> list[Any]:
-    """What it sees without sharing; that is run once."""
+    """Return what the onlooker sees without sharing; it runs once."""
     return schedule(ONLOOKERS[name])
 
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_kept() -> Iterator[None]:
-    """Objects that a test saw are gone before other tests measure memory."""
+    """Free the objects that a test saw before other tests measure memory."""
     yield
     stock.cache_clear()
     gc.collect()

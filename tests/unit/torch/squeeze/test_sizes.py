@@ -1,4 +1,4 @@
-"""A size that cannot be held is told, and the floor takes its place; where that brings nothing,
+"""If a size cannot be held, the user is told, and the floor takes its place; if that gains nothing,
 nothing moves."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def deep() -> torch.nn.Module:
 
 
 def wide() -> torch.nn.Module:
-    """A model of which one operation needs nearly all that an iteration needs."""
+    """A model in which one operation needs nearly all that an iteration needs."""
     return torch.nn.Sequential(torch.nn.Linear(64, 2048), torch.nn.Linear(2048, 4))
 
 

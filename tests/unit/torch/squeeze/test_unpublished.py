@@ -1,4 +1,4 @@
-"""Sharing looks for what it uses of PyTorch that is not published, before it is used."""
+"""Sharing looks up the unpublished names of PyTorch before it uses them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ def test_a_version_without_one_of_them_shares_and_says_what_steps_aside(
 def test_what_a_function_of_the_user_saves_is_noted_until_the_forward_ends(
     squeezed: Squeezed,
 ) -> None:
-    """Which function asks for it is not seen in frames, which newer versions do not have."""
+    """Frames do not show which function saves a tensor, since newer versions have no such
+    frames."""
     hooks, seen = squeezed.squeeze._hooks, list[bool]()
     model = mlp(Of(lambda module, x: Overwriting.apply(x)))
     model[1].register_forward_hook(lambda *args: seen.append(bool(hooks._for_user)))

@@ -95,7 +95,7 @@ class PageFile:
         return self._places.used
 
     def take(self, size: int) -> Extent:
-        """Return a free place. Raises OSError if the disk would be left with too little room, and
+        """Return a free place. Raises OSError if that would leave the disk too little room, and
         BeyondQuota."""
         self._collect()
         return self._places.take(size, self._may_grow)

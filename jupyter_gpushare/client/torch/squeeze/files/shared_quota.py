@@ -17,11 +17,11 @@ FOR_ALL = 0o666  # notebooks of other users may write to the same directory
 
 
 class SharedQuota:
-    """The part that one page file has of `most` bytes for all in `directory`.
+    """The share of one page file in the `most` bytes for all in `directory`.
 
-    Its process locks a byte of a file there for each UNIT, so no two processes have the same one,
-    and no process has to know the others. The kernel drops the locks with the last process that
-    has the page file, however that ends. Raises OSError.
+    Its process locks a byte of a file there for each UNIT. So no two processes have the same unit,
+    and no process has to know the others. The kernel drops the locks when the last process that has
+    the page file ends, however it ends. Raises OSError.
     """
 
     def __init__(self, directory: str, most: int) -> None:

@@ -104,8 +104,8 @@ class Filed:
     """The place of an entry in the page file, if it has one, and the transfers to it (`leaving`)
     and from it (`arriving`, the read that fills the entry's body).
 
-    It outlives the entry, at whose end no Python code runs: Python ignores an interrupt there, and
-    the cell would go on.
+    It outlives the entry. No Python code runs at the end of an entry, since Python ignores an
+    interrupt there, and the cell would go on.
     """
 
     __slots__ = ("arriving", "file", "leaving", "place")
@@ -175,7 +175,8 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def has_lazy_bytes(tensor: torch.Tensor) -> bool:
-    """Whether the values of a tensor are not simply those of its storage."""
+    """Whether the values of a tensor differ from the bytes of its storage, as those of a conjugate
+    do."""
     return bool(tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor())
 
 
@@ -186,8 +187,8 @@ def is_exposed(storage: torch.UntypedStorage) -> bool:
 
 
 def alias_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor without history that shares the version counter. The recorder sees nothing,
-    but for a subclass, which makes its own aliases."""
+    """Return a tensor without history that shares the version counter. The recorder sees the
+    operation only if it is of a subclass, which makes its own aliases."""
     if type(tensor) is not torch.Tensor or not _count_modes():  # leaving them takes a while
         return tensor.detach()
     with torch._C._DisableTorchDispatch():

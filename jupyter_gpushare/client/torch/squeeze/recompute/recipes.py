@@ -1,8 +1,8 @@
-"""How to recompute a storage: operations, and where their inputs are.
+"""The recipes to recompute a storage: operations, and the places of their inputs.
 
 A recipe holds no activation: an input is an entry that autograd has saved, the output of another
-recipe, or a small copy that belongs to the recipe. So no later change by user code can change what
-it makes.
+recipe, or a small copy that belongs to the recipe. So no later change by user code can change the
+result.
 """
 
 from __future__ import annotations
@@ -134,7 +134,8 @@ class Call:
         return [arg for arg in self._args if isinstance(arg, Source)]
 
     def beside(self) -> int:
-        """Return the most bytes that it takes to run the operation again, its outputs included."""
+        """Return the most bytes that the operation takes when it runs again, its outputs
+        included."""
         held = most = 0
         for source in self.sources():
             most = max(most, held + source.beside)
@@ -151,8 +152,8 @@ class Call:
 
 
 class RecipeNode:
-    """The recipe of one output of a call. `version` is that of the output; `beside` are the most
-    bytes that it takes to make it."""
+    """The recipe of one output of a call. `version` is that of the output; `beside` is the most
+    bytes that making the output takes."""
 
     __slots__ = (
         *("__weakref__", "_call", "_geometry", "_index", "_of", "beside", "depth", "entry"),
@@ -204,7 +205,7 @@ class Arithmetic(NamedTuple):
 
     threads: int  # sums of a batch norm depend on them
     flushes_denormals: bool
-    has_onednn: bool  # whose GELU is another one
+    has_onednn: bool  # GELU of oneDNN gives other bits
     default_type: torch.dtype  # of integers times a constant
 
 

@@ -21,8 +21,8 @@ from .geometry import geometry_of, over
 from .recipes import DEEPEST, Call, Copied, Made, RecipeNode, Saved, Source, nothing
 
 aten = torch.ops.aten
-TINY = 4 << 10  # bytes; an output as small as that has no recipe
-SMALL = 64 << 10  # bytes; an input as small as that is copied
+TINY = 4 << 10  # bytes; an output of this size or less has no recipe
+SMALL = 64 << 10  # bytes; an input of this size or less is copied
 
 # Pure and deterministic, and bound by memory, not by arithmetic.
 CHEAP = {
@@ -61,7 +61,7 @@ class SavedTensors(Protocol):
     def find(self, storage: torch.UntypedStorage, version: int) -> Entry | None: ...
 
     def open(self, storage: torch.UntypedStorage) -> None:
-        """The bytes of the storage change."""
+        """Note that the bytes of the storage change."""
 
 
 class RecipeRecorder(TorchDispatchMode):  # type: ignore[misc]  # untyped
@@ -77,7 +77,7 @@ class RecipeRecorder(TorchDispatchMode):  # type: ignore[misc]  # untyped
         self._nodes: dict[int, RecipeNode] = {}  # by the address of the output's storage
 
     def forget(self) -> None:
-        """Note nothing more of these storages, since user code runs without the recorder."""
+        """Note nothing more of these storages, since user code runs unrecorded."""
         for address in tuple(self._nodes):
             self._forget(address)
 
@@ -109,8 +109,8 @@ class RecipeRecorder(TorchDispatchMode):  # type: ignore[misc]  # untyped
         return result
 
     def _forget_changed(self, args: Any, kwargs: dict[str, Any]) -> None:
-        """Forget the recipes of all that the operation may change. Another tensor of the storage
-        has perhaps a version counter of its own, which the change does not count up."""
+        """Forget the recipes of all storages that the operation may change. Another tensor of such
+        a storage may have a version counter of its own, which the change does not increment."""
         for value in tree_leaves((args, kwargs)):
             if isinstance(value, torch.Tensor) and (storage := storage_of(value)) is not None:
                 self._forget(storage._cdata)
@@ -158,7 +158,7 @@ class RecipeRecorder(TorchDispatchMode):  # type: ignore[misc]  # untyped
         for index, output in enumerate(outputs):
             node = None
             if isinstance(output, torch.Tensor) and _may_have_recipe(output):
-                version = output._version + is_in_place  # autograd counts it up after the operation
+                version = output._version + is_in_place  # autograd increments it after the call
                 node = RecipeNode(call, index, output, version)
                 self._remember(node, output.untyped_storage()._cdata)
             call.nodes.append(weakref.ref(node) if node is not None else nothing)
