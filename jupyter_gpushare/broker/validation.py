@@ -10,7 +10,17 @@ from .. import _core
 from ..errors import InvalidValue, NotPermitted
 from ..refusals import nearest
 from ..wire.demand import Demand, SqueezeOption
-from ..wire.messages import KEY_LENGTH, MAX_WEIGHT, SEALED, WEIGHTS, Account, Open, Report, sealed
+from ..wire.messages import (
+    KEY_LENGTH,
+    MAX_WEIGHT,
+    MIN_WEIGHT,
+    SEALED,
+    WEIGHTS,
+    Account,
+    Open,
+    Report,
+    sealed,
+)
 
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 KEY = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}")
@@ -147,7 +157,7 @@ def check_span(message: Account) -> None:
 
 
 def check_values(weight: float | None, priority: int | None) -> None:
-    if weight is not None and not 0 < weight <= MAX_WEIGHT:
+    if weight is not None and not MIN_WEIGHT <= weight <= MAX_WEIGHT:
         raise InvalidValue(f"a weight is {WEIGHTS}, not {weight:g}")
     if priority is not None and not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
         raise InvalidValue(f"a priority is from -{MAX_PRIORITY} to {MAX_PRIORITY}, not {priority}")

@@ -12,7 +12,7 @@ from msgspec import Meta
 from .. import refusals
 from ..errors import InvalidValue, UnknownOption
 from ..format import size
-from ..wire.messages import MAX_NAME_LENGTH, MAX_WEIGHT
+from ..wire.messages import MAX_NAME_LENGTH, MAX_WEIGHT, MIN_WEIGHT
 
 PLACE = ("device", "devices")  # fixed for the life of a session
 LIVE = ("weight", "priority")  # may change in an open session
@@ -29,7 +29,7 @@ class Options(msgspec.Struct, forbid_unknown_fields=True):
     name: Annotated[str, Meta(pattern=r"\S", max_length=MAX_NAME_LENGTH)] = "python"
     device: str | None = None
     devices: Annotated[int, Meta(ge=1)] = 1
-    weight: Annotated[float, Meta(gt=0, le=MAX_WEIGHT)] = 1.0
+    weight: Annotated[float, Meta(ge=MIN_WEIGHT, le=MAX_WEIGHT)] = 1.0
     priority: int = 0
     remaining_iterations: Annotated[int, Meta(ge=0)] | None = None
     squeeze: str | int = "auto"

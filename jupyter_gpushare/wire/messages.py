@@ -24,8 +24,8 @@ ALONE = -1  # the end of a lane that no other session uses at the same time
 KEY_LENGTH = 32  # hexadecimal digits of the key to a handoff slot
 SEALED = "s-"  # the prefix of an id that only its secret opens
 MAX_NAME_LENGTH = 200  # of a session's name; a broker cuts longer ones
-MAX_WEIGHT = 1000.0
-WEIGHTS = f"a number above 0 and at most {MAX_WEIGHT:g}"
+MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
+WEIGHTS = f"a number from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}"
 
 
 class Message(msgspec.Struct, frozen=True, tag=True):

@@ -11,7 +11,7 @@ from jupyter_gpushare.client.options import squeezing
 from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.refusals import nearest
 from jupyter_gpushare.wire.jobs import Gpus, gpus_in
-from jupyter_gpushare.wire.messages import MAX_NAME_LENGTH, MAX_WEIGHT, WEIGHTS
+from jupyter_gpushare.wire.messages import MAX_NAME_LENGTH, MAX_WEIGHT, MIN_WEIGHT, WEIGHTS
 
 if TYPE_CHECKING:
     from jupyter_gpushare.tables import Table
@@ -51,7 +51,7 @@ class Arguments(NamedTuple):
 
 def _weight(word: str) -> float:
     weight = float(word)
-    if not 0 < weight <= MAX_WEIGHT:
+    if not MIN_WEIGHT <= weight <= MAX_WEIGHT:
         raise ValueError(word)
     return weight
 

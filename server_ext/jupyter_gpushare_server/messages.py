@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from jupyter_gpushare.wire.messages import (
     MAX_WEIGHT,
+    MIN_WEIGHT,
     Cancel,
     Change,
     ClassMode,
@@ -25,7 +26,7 @@ Wish: TypeAlias = Change | ClassMode | Preempt | Evict | Cancel | SetPolicy
 class SessionChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Changes of a session; a field that is absent stays as it is."""
 
-    weight: Annotated[float, Meta(gt=0, le=MAX_WEIGHT)] | None = None
+    weight: Annotated[float, Meta(ge=MIN_WEIGHT, le=MAX_WEIGHT)] | None = None
     priority: int | None = None
     paused: bool | None = None
 

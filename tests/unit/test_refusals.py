@@ -60,7 +60,7 @@ def refusal_of(call: Callable[..., object], *words: object, **options: object) -
 
 # --- Python ---------------------------------------------------------------------------------------
 
-WEIGHTS = "a number above 0 and at most 1000"
+WEIGHTS = "a number from 0.001 to 1000"
 OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "unknown": ({"wieght": 3}, "a session has no option wieght; did you mean weight?"),
     "zero": ({"weight": 0}, f"weight is 0, and should be {WEIGHTS}"),

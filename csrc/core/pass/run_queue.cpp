@@ -25,7 +25,7 @@ Candidate candidate(const DeviceState& state, const Session& session, Seconds no
       .user_clock = state.shares.clock(user, now),
       .user_served = user.served,
       .clock = state.shares.clock(session.share(), now),
-      .attained = state.shares.attained(session.shares, now) + running,
+      .attained = state.shares.attained(session.shares, now, running),
       .waiting = wait ? now - wait->since : 0,
       .queued = queued ? now - queued->since : 0,
       .running = running,

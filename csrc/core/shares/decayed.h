@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <compare>
+#include <numbers>
 
 #include "core/model/types.h"
 
@@ -46,6 +47,12 @@ class Fading {
       factor_ = std::exp2(std::clamp((epoch_ - now) / half_life_, -kMost, kMost));
     }
     return factor_;
+  }
+  // What these seconds count at their end, if they have just passed without a break: the integral
+  // of 2^(-t / half-life) over them.
+  Seconds faded(Seconds seconds) const {
+    const double rate = std::numbers::ln2 / half_life_;
+    return rate == 0 ? seconds : -std::expm1(-rate * seconds) / rate;
   }
   // Whether the epoch is too long ago: a later one is needed before numbers become too large.
   bool is_stale(Seconds now) const { return now - epoch_ > kMost / 8 * half_life_; }

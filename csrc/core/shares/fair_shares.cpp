@@ -27,6 +27,7 @@ void FairShares::advance(Seconds now) {
 void FairShares::convert(std::map<std::string, Node>& nodes, const Fading& to) {
   for (auto& [name, node] : nodes) {
     node.share.used.convert(now_, fading_, to);
+    node.share.behind.convert(now_, fading_, to);
     node.attained.convert(now_, fading_, to);
     convert(node.below, to);
   }
@@ -108,19 +109,30 @@ void FairShares::enter(const Path& path, ClocksBelow& below) {
 }
 
 void FairShares::leave(const Path& path) {
-  for (Node* node : path)
-    if (--node->share.active == 0) node->share.idle_since = now_;
+  const Node* above = &all_;
+  for (Node* node : path) {
+    if (--node->share.active == 0) node->share.behind.units = behind(*above, node->share);
+    above = node;
+  }
 }
 
-// A node that was idle starts where the others are: at the lowest clock of the active ones, or the
-// highest of all if none is active. It counts as if it had run while it was away: idle time earns
-// nothing, and a short break does not cost what is owed from before it. That it is itself among its
-// peers, and not active, changes nothing.
+double FairShares::behind(const Node& above, const Share& own) const {
+  const double from = clock(own).units;
+  std::optional<double> least;
+  for (const auto& [name, node] : above.below) {
+    if (node.share.active == 0) continue;  // as it is itself
+    const double behind = clock(node.share).units - from;
+    if (behind <= 0) return 0;  // mostly at once, since it has just had a turn
+    least = std::min(least.value_or(behind), behind);
+  }
+  return least.value_or(0);
+}
+
+// A node that was idle starts at the lowest clock of the active ones, or the highest of all if none
+// is active, less what it was behind.
 void FairShares::lift(Share& share, const Clocks& peers) const {
-  const Faded own = clock(share);
-  const Faded as_if_run = own + (now_ - share.idle_since) / share.weight;
-  const Faded lifted = std::min(peers.lowest.value_or(*peers.highest), as_if_run);
-  if (lifted > own) share.used.units = lifted.units;
+  const double lifted = peers.lowest.value_or(*peers.highest).units - share.behind.units;
+  share.used.units = std::max(share.used.units, lifted);
 }
 
 FairShares::Clocks& FairShares::clocks_of(const Node& above, Seconds at, ClocksBelow& below) const {
@@ -160,7 +172,7 @@ void FairShares::end_turn(const Path& path, int times) {
 }
 
 void FairShares::attain(const Path& path, Seconds seconds) {
-  path.back()->attained.add(now_, fading_, seconds);
+  path.back()->attained.add(now_, fading_, fading_.faded(seconds));
 }
 
 // --- what must stay true -------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // The tree over which fairness goes: groups, their users, and what these run, which are its leaves:
 // the sessions of one device, or the gangs of a host. Each node has a clock (share.h). A node that
-// becomes active starts at the lowest clock of its active siblings, so that idle time earns
-// nothing.
+// becomes active is as far behind the lowest clock of its active siblings as it was when it ceased
+// to be active: idle time earns nothing, and a break does not cost what the node was owed.
 //
 // A user without sessions is known for as long as its use is significant: a user that closes
 // everything and opens it again keeps its debt.
@@ -58,12 +58,14 @@ class FairShares {
   // Its clocks go `times` as fast while it runs.
   void begin_turn(const Path& path, int times = 1);
   void end_turn(const Path& path, int times = 1);
-  void attain(const Path& path, Seconds seconds);  // of the leaf
+  // The leaf has used these seconds, which have just passed without a break.
+  void attain(const Path& path, Seconds seconds);
 
   Faded clock(const Share& share) const { return clock(share, now_); }
   Faded clock(const Share& share, Seconds at) const { return share.clock(at, fading_); }
-  Faded attained(const Path& path, Seconds at) const {
-    return path.back()->attained.at(at, fading_);
+  // Of the leaf, whose present turn has run for `running` seconds.
+  Faded attained(const Path& path, Seconds at, Seconds running) const {
+    return path.back()->attained.at(at, fading_) + fading_.faded(running);
   }
   // How far an active leaf is beyond the lowest clock of its siblings, in seconds of its own, at
   // the level of the tree where this is most.
@@ -75,6 +77,7 @@ class FairShares {
   static double weight_of(const Weights& weights, const std::string& name);
   Clocks& clocks_of(const Node& above, Seconds at, ClocksBelow& below) const;
   void add_clock(const Share& share, Seconds at, Clocks& clocks) const;
+  double behind(const Node& above, const Share& own) const;
   void lift(Share& share, const Clocks& peers) const;
   void forget_faded();
   void convert(std::map<std::string, Node>& nodes, const Fading& to);

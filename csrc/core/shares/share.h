@@ -10,16 +10,17 @@ namespace gpushare {
 
 struct Share {
   double weight = 1.0;
-  int active = 0;                // sessions below that wait or run, as counted by the last pass
-  int running = 0;               // turns below that run
-  Seconds served = -kNever;      // when a turn below began last
-  Seconds idle_since = -kNever;  // when it ceased to be active
-  Decayed used;                  // seconds / weight, turns that run counted until `counted`
+  int active = 0;            // sessions below that wait or run, as counted by the last pass
+  int running = 0;           // turns below that run
+  Seconds served = -kNever;  // when a turn below began last
+  Decayed used;              // seconds / weight, turns that run counted until `counted`
   Seconds counted = 0;
+  // How far the lowest clock of its active siblings was beyond its own when it ceased to be active.
+  Decayed behind;
 
   Faded clock(Seconds now, const Fading& fading) const {
     const Faded clock = used.at(now, fading);
-    return running == 0 ? clock : clock + running * (now - counted) / weight;
+    return running == 0 ? clock : clock + running * fading.faded(now - counted) / weight;
   }
   void count(Seconds now, const Fading& fading) {
     used.units = clock(now, fading).units;

@@ -12,10 +12,10 @@ WRONG = {
     "%gpushare frobnicate": "there are: on, off",
     "%gpushare on --wieght 2": "`%gpushare on` has no option --wieght; did you mean --weight?",
     "%gpushare off --now": "`%gpushare off` has no option --now; right is: %gpushare off",
-    "%gpushare on --weight": "--weight wants a value: a number above 0 and at most 1000: a",
-    "%gpushare on --weight heavy": "--weight heavy is wrong; it takes a number above 0",
-    "%gpushare on --weight nan": "--weight nan is wrong; it takes a number above 0 and at most",
-    "%gpushare on --weight 5000": "--weight 5000 is wrong; it takes a number above 0 and at most",
+    "%gpushare on --weight": "--weight wants a value: a number from 0.001 to 1000: a",
+    "%gpushare on --weight heavy": "--weight heavy is wrong; it takes a number from 0.001 to",
+    "%gpushare on --weight nan": "--weight nan is wrong; it takes a number from 0.001 to",
+    "%gpushare on --weight 5000": "--weight 5000 is wrong; it takes a number from 0.001 to",
     "%gpushare on --priority 1.5": "--priority 1.5 is wrong; it takes a whole number",
     "%gpushare on --iterations -1": "--iterations -1 is wrong; it takes a whole number from 0 on",
     "%gpushare on --device gpu": "there is no device 'gpu' here; there is host",
@@ -33,7 +33,7 @@ WRONG = {
     "%gpushare squeeze 4 GiB": "sharing is not on here, so nothing is squeezed",
     "%%gpushare --wieght 2\nprint('ran')": "did you mean --weight?",
     "%%gpushare onn\nprint('ran')": "unexpected argument `onn`. Usage: %gpushare cell",
-    "%%gpushare on --weight 0\nprint('ran')": "--weight 0 is wrong; it takes a number above 0",
+    "%%gpushare on --weight 0\nprint('ran')": "--weight 0 is wrong; it takes a number",
 }
 
 

@@ -34,7 +34,7 @@ def squeezable(persistent: int, ephemeral: int, slowdowns: Sequence[float]) -> D
 class Share:
     weight: float = 1.0
     clock: float = 0.0
-    idle_since: float = -math.inf
+    behind: float = 0.0  # the lowest clock beside it, when it ceased to be active
     served: float = -math.inf
 
 
@@ -501,15 +501,16 @@ class Model:
                 running = [peer.clock for peer, is_active in peers if is_active]
                 others = [peer.clock for peer, _ in peers]
                 floor = min(running) if running else max(others, default=-math.inf)
-                earned = share.clock + (now - share.idle_since) / share.weight
-                share.clock = max(share.clock, min(floor, earned))
+                share.clock = max(share.clock, floor - share.behind)
         n.active = True
 
     def leave(self, n: Notebook, now: float) -> None:
         n.active = False
-        for share, _ in self.levels(n):
+        for share, peers in self.levels(n):
             if share not in self.active(n):
-                share.idle_since = now
+                clocks = [self.clock(peer, now) for peer, is_active in peers if is_active]
+                lowest = min(clocks, default=-math.inf)
+                share.behind = max(0.0, lowest - self.clock(share, now))
 
     def active(self, n: Notebook) -> list[Share]:
         """Those of its group, its user and itself that are active."""

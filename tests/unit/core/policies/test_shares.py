@@ -40,6 +40,30 @@ def test_a_session_that_ran_alone_before_its_weight_changed_owes_nothing() -> No
     assert a.seconds - 50 == pytest.approx(10, abs=0.5)
 
 
+@pytest.mark.parametrize("policy", ["fair", "classroom"])
+@pytest.mark.parametrize("weight", [0.5, 1.0, 2.0])
+def test_idle_time_earns_no_credit(policy: str, weight: float) -> None:
+    """A session that returns has its part at once, and not the device to itself."""
+    stays = Job("a", iteration=0.1)
+    returns = Job("b", iteration=0.1, cell=400, cells=2, think=1800, weight=weight)
+    run = Simulation([stays, returns], policy)
+    while not returns.cells_done:
+        run.run(run.now + 1)
+    run.run(run.now + returns.think)
+    before = stays.seconds, returns.seconds
+    run.run(run.now + 30)
+    part = (returns.seconds - before[1]) / (stays.seconds - before[0] + returns.seconds - before[1])
+    assert part == pytest.approx(weight / (1 + weight), abs=0.07)
+
+
+def test_a_turn_without_a_break_fades_as_several_do() -> None:
+    """Half of it counts after an hour, so a night alone counts like the first hour of the next."""
+    night = Job("a", iteration=600.0, cell=6 * 16, cells=2)
+    new = Job("b", start=16 * 3600.0, iteration=60.0)
+    Simulation([night, new], "las").run(until=new.start + 4500)
+    assert night.grants[-1] > new.start
+
+
 @pytest.mark.parametrize("weights", [{"g": 0.0}, {"g": -1.0}, {"g": float("inf")}])
 def test_a_wrong_weight_is_refused_and_changes_nothing(weights: dict[str, float]) -> None:
     it = scheduler("a")

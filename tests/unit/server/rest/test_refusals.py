@@ -15,7 +15,7 @@ BODIES: list[tuple[tuple[str, ...], str, Any, str]] = [
     (("sessions", "alice"), "PATCH", {}, "Name one of weight, priority, paused"),
     (("sessions", "alice"), "PATCH", {"weight": "heavy"}, "weight is 'heavy', and should be"),
     (("sessions", "alice"), "PATCH", {"weight": [1]}, "weight is a list, and should be a number"),
-    (("sessions", "alice"), "PATCH", {"weight": 5000}, "should be a number above 0 and at most"),
+    (("sessions", "alice"), "PATCH", {"weight": 5000}, "should be a number from 0.001 to"),
     (("sessions", "alice"), "PATCH", {"wieght": 3}, "wieght is not known; did you mean weight?"),
     (("sessions", "alice", "asks"), "POST", {"ask": "dance"}, "ask is 'dance', and should be one"),
     (("sessions", "alice", "asks"), "POST", {}, "Name one of ask"),
