@@ -79,11 +79,14 @@ class Checkpoint:
 
     def _join(self, store: Store) -> None:
         from ..torch.checkpoints import sharded
-        from ..torch.checkpoints.agreement import Agreement
+        from ..torch.checkpoints.agreement import Agreement, Steps
         from ..torch.checkpoints.gang import Gang
+        from ..torch.checkpoints.originals import Originals
         from ..torch.checkpoints.skew import skew_of
 
         self._gang = Gang()
+        self._originals = Originals(self._kept)
+        self._stepping = Steps(self._kept.values())
         self._is_sharded = sharded.is_sharded(self._kept, self._gang.size)
         self._resume(store)
         bear()
@@ -111,7 +114,8 @@ class Checkpoint:
             folder = self._file.with_name(sharded.FOLDER)
             shards = sharded.Shards(folder, self._gang.rank, self._gang.size)
             saved["kept"] = shards.loaded(self._kept)
-        states.load_all(self._kept, saved["kept"])
+        states.load_objects(self._kept, saved["kept"])
+        self._originals.fill(saved["kept"], saved.get("in_place", ()))
         return saved
 
     def _take(self, saved: Mapping[str, Any]) -> None:
@@ -129,7 +133,7 @@ class Checkpoint:
     def batches(self, loader: Iterable[Batch], epochs: int) -> Iterator[Batch]:
         """Yield the batches that are still to come. All ranks call it."""
         loop, self._loops = self._loops, self._loops + 1
-        self._note_generators(loader)
+        self._note(loader, loop)
         self._return_to_place(loop)
         if loop < self._place.loop:  # it had ended before the job was saved
             return
@@ -150,11 +154,15 @@ class Checkpoint:
             if loop < self._place.loop:
                 self._go_on()
 
-    def _note_generators(self, loader: Any) -> None:
+    def _note(self, loader: Any, loop: int) -> None:
+        """Note the generators of a loader. If its loop had ended before the job was saved, start
+        the workers that it keeps."""
         from ..torch.checkpoints import batches
 
         there = batches.generators_of(loader)
         self._generators += [one for one in there if one not in self._generators]
+        if loop < self._place.loop:
+            batches.start_workers(loader)
 
     def left(self, loader: Iterable[Any], epochs: int) -> int | None:
         """Return how many batches are still to come; None if that is not known."""
@@ -171,14 +179,22 @@ class Checkpoint:
         self._place = self._place._replace(epoch=epoch, batch=done)
         if epochs > 1:  # otherwise the user counts them
             batches.set_epoch(loader, epoch)
+        if epoch > 0:
+            batches.start_workers(loader)
         self._begin_epoch(is_in_the_middle=done > 0)
         there, knows = self._rest(loader, done)
-        if self._store is not None:
-            self._agreement.begins()
+        self._tell_beginning()
         for batch in there:
             yield batch
             self._boundary(knows)
+        if done > 0:  # another loader has loaded the rest
+            batches.start_workers(loader)
         self._resumed = None
+
+    def _tell_beginning(self) -> None:
+        if self._store is not None:
+            self._agreement.begins(self._place.iteration)
+            self._stepping.begins()
 
     def _rest(self, loader: Iterable[Batch], done: int) -> tuple[Iterable[Batch], Any]:
         """Return the remaining batches of this epoch, and the loader if it draws them and knows its
@@ -219,7 +235,8 @@ class Checkpoint:
         self._place = place._replace(batch=place.batch + 1, iteration=place.iteration + 1)
         if self._store is None:
             return
-        agreed = self._agreement.after(self._place.iteration, self._of)
+        is_open = self._stepping.are_open()
+        agreed = self._agreement.after(self._place.iteration, self._of, is_open)
         if agreed.saves and self._save(loader) and agreed.leaves:
             leave(self._place.iteration)
 
@@ -246,6 +263,7 @@ class Checkpoint:
         assert self._store is not None
         leads, part = self._gang.leads, self._store.part(self._place.iteration)
         saved: dict[str, Any] = {"ranks": ranks, "is_sharded": self._is_sharded}
+        saved["in_place"] = self._originals.in_place(self._kept)
         if self._is_sharded:
             split = sharded.Split(self._kept, self._gang.size)
             yield partial(self._store.open_part, self._place.iteration) if leads else _nothing

@@ -6,7 +6,7 @@ draws the batches that are done, but does not load them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -44,11 +44,30 @@ def rest_of(loader: Iterable[Any], done: int, then: Callable[[], None]) -> Itera
     no batch is loaded yet."""
     generators = generators_of(loader)
     if isinstance(loader, DataLoader) and draws_by_number(loader):
-        batches = _Rest(loader.batch_sampler, done, then, generators, ahead_of(loader))
+        # The workers draw a seed before the order is drawn, as those that are kept did long before.
+        first = random_state(generators) if has_started(loader) else None
+        batches = _Rest(loader.batch_sampler, done, then, generators, ahead_of(loader), first)
         given: dict[str, Any] = {name: getattr(loader, name) for name in ATTRIBUTES}
         rest: Iterable[Any] = DataLoader(**given, batch_sampler=batches)
         return rest
     return _Rest(loader, done, then, generators)
+
+
+def start_workers(loader: Any) -> None:
+    """Start the workers of a loader that keeps them over epochs. This draws a random number, which
+    such a loader does in its first epoch alone; the random state is restored."""
+    if has_started(loader) is False:
+        generators = generators_of(loader)
+        before = random_state(generators)
+        iter(loader)
+        set_random_state(before, generators)
+
+
+def has_started(loader: Any) -> bool | None:
+    """Whether a loader that keeps its workers has started them; None for another loader."""
+    keeps = getattr(loader, "persistent_workers", False)
+    iterator = getattr(loader, "_iterator", END) if keeps else END  # an unpublished name
+    return None if iterator is END else iterator is not None
 
 
 def draws_by_number(loader: DataLoader[Any]) -> bool:
@@ -77,8 +96,11 @@ class _Rest:
         then: Callable[[], None],
         generators: Sequence[torch.Generator],
         ahead: int = 0,
+        first: Mapping[str, Any] | None = None,
     ) -> None:
+        """`first`: the random state to begin with; None: the present one."""
         self._whole = whole
+        self._first = first
         self._done, self._ahead = done, ahead
         self._then = then
         self._generators = generators
@@ -87,6 +109,8 @@ class _Rest:
         return max(0, len(self._whole) - self._done)
 
     def __iter__(self) -> Iterator[Any]:
+        if self._first is not None:
+            set_random_state(self._first, self._generators)
         as_saved = self._states_with_those_ahead()
         elements = iter(self._whole)
         take(elements, self._done)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sized
 from typing import Any
 
 from ....errors import InvalidValue
-from .batches import generators_of, rest_of
+from .batches import generators_of, has_started, rest_of, start_workers
 from .gang import Gang
 from .states import fresh_state, random_state, set_random_state
 
@@ -26,11 +26,14 @@ class ResumableLoader:
         self._generators = generators_of(loader)
         self._done = 0  # batches of the present epoch
         self._began: dict[str, Any] = {}  # the random state with which the epoch began
+        self._had_workers: bool | None = None  # before that
         self._resumed: dict[str, Any] | None = None  # until the epoch goes on from there
         self._gang: Gang | None = None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_loader"], name)
+        if name == "_loader":  # a copy in the making has none yet
+            raise AttributeError(name)
+        return getattr(self._loader, name)
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -40,11 +43,15 @@ class ResumableLoader:
         resumed, self._resumed = self._resumed, None
         self._done = resumed["done"] if resumed is not None else 0
         if resumed is not None:
+            if resumed.get("had_workers"):
+                start_workers(self._loader)
             self._set_random_state(resumed["began" if self._done else "random"])
         self._began = random_state(self._generators)
+        self._had_workers = has_started(self._loader)
         for batch in self._rest(resumed):
             self._done += 1
             yield batch
+        start_workers(self._loader)  # if another loader has loaded the rest
 
     def _rest(self, resumed: dict[str, Any] | None) -> Iterable[Any]:
         if resumed is None or self._done == 0:
@@ -57,9 +64,11 @@ class ResumableLoader:
     def state_dict(self) -> dict[str, Any]:
         """Return the place and the random numbers of all ranks. All of them call it."""
         self._gang = self._gang or Gang()
+        # After the last batch the next epoch begins. More ranks have fewer batches each.
+        done = self._done if self._done < len(self) else 0
         mine = {
-            # After the last batch the next epoch begins. More ranks have fewer batches each.
-            "done": self._done if self._done < len(self) else 0,
+            "done": done,
+            "had_workers": self._had_workers if done else self._done > 0,
             "began": self._began,
             "random": random_state(self._generators),
         }

@@ -30,27 +30,17 @@ def state_of(thing: Any) -> Any:
     return thing if isinstance(thing, dict | list) else thing.state_dict()
 
 
-def load(thing: Any, state: Any) -> None:
-    """Give a thing the state that it had."""
-    if isinstance(thing, dict):
-        thing.clear()
-        thing.update(state)
-    elif isinstance(thing, list):
-        thing[:] = state
-    else:
-        thing.load_state_dict(state)
-
-
-def load_all(kept: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-    """Give all things their saved states. Raises InvalidValue if the kept names are not the saved
-    ones."""
+def load_objects(kept: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+    """Give their saved states to all things but dictionaries and lists. Raises InvalidValue if the
+    kept names are not the saved ones."""
     if kept.keys() != saved.keys():
         raise InvalidValue(
             f"this job has saved {_listed(saved)}, and cannot resume with {_listed(kept)}:"
             " name the same in gpushare.checkpoint()"
         )
     for name, thing in kept.items():
-        load(thing, saved[name])
+        if not isinstance(thing, dict | list):
+            thing.load_state_dict(saved[name])
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -244,7 +244,8 @@ def test_time_of_computing_counts_where_a_loop_begins_between_two_looks(
     monkeypatch.setattr(agreement, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     made = agreement.Agreement(Store(environment(job, 1)), Gang(), 60.0, 0)
     for iteration in range(1, 6):  # it looks after the first, the third and the last one
-        made.begins()
+        if iteration % 2:
+            made.begins(iteration - 1)
         made.after(iteration, 0)
     told = json.loads((job / "g1/progress.json").read_text())
     assert (told["iteration"], told["computed"]) == (5, 5.0)
