@@ -18,7 +18,7 @@ from typing import Any
 
 from ..client.checkpoints.termination import bear_if_told
 from . import rank
-from .pickled import CALL, CELL, NAMES, RESULT, dumped
+from .pickled import CALL, CELL, NAMES, RESULT, dump
 
 
 def main(environment: dict[str, str], script: Sequence[str]) -> None:
@@ -47,7 +47,7 @@ def run_script(words: Sequence[str]) -> None:
 
 def run_cell(directory: Path) -> None:
     """Run a cell with the names of the notebook that it reads."""
-    module = new_main()  # first, since unpickling looks for the notebook's classes in it
+    module = new_main()  # first, since the notebook's functions and classes are unpickled into it
     vars(module).update(pickle.loads((directory / NAMES).read_bytes()))
     run(directory / CELL, module)
 
@@ -66,7 +66,8 @@ def run(path: Path, module: types.ModuleType) -> None:
 def keep(generation: Path, result: Any) -> None:
     """Write the result; the file gets its name only when it is complete."""
     part = generation / f".{RESULT}"
-    part.write_bytes(dumped(result))
+    with part.open("wb") as file:
+        dump(result, file)
     part.rename(generation / RESULT)
 
 

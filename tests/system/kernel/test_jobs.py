@@ -21,12 +21,12 @@ from .conftest import Start, load
 BEFORE = """
 import math
 import time
-rate, steps = 0.5, [1, 2, 3]
+rate, steps = 0.25, [1, 2, 3]
 def step(number):
     return math.sqrt(number) * rate
 """
 CELL = """%%gpushare submit --gpus 2 --name 'My net'
-total = 0.0
+total, rate = 0.0, 0.5
 for number in steps:
     total += step(number)
     time.sleep(0.01)

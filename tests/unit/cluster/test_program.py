@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,7 +23,7 @@ import jupyter_gpushare as gpushare
 from jupyter_gpushare.cluster.engines.engine import Start
 from jupyter_gpushare.cluster.engines.local import Devices, LocalEngine, declared
 from jupyter_gpushare.cluster.hands.hands import Hands
-from jupyter_gpushare.cluster.program import local, look_seconds_of, rules_of, this_machine
+from jupyter_gpushare.cluster.program import local, look_seconds_of, rules_of, steady, this_machine
 from jupyter_gpushare.devices import nvml, visible
 from jupyter_gpushare.errors import DoesNotFit, InvalidValue, JobFailed
 from jupyter_gpushare.jobs import pickled, rank, submission
@@ -105,6 +106,30 @@ for number in range(int(sys.argv[1])):
 number: int = 0
 digest = hashlib.sha256(net.weight.detach().numpy().tobytes()).hexdigest()
 print(__name__, __file__ == sys.argv[0], __annotations__, digest)
+"""
+
+
+# Names of a notebook whose functions read and change other names, which the cell may not read.
+NOTEBOOK = """
+rate, count, factor = 0.1, 0, 3
+def scale():
+    return factor
+def train():
+    return rate * scale()
+def late():
+    return unset
+def bump():
+    global count
+    count += 1
+def outer():
+    return lambda: rate * scale()
+class Net:
+    def train(self):
+        return rate * scale()
+    @staticmethod
+    def steps():
+        return count
+net = Net()
 """
 
 
@@ -241,6 +266,8 @@ def test_a_function_runs_on_each_rank_and_its_result_or_error_comes_back(
     assert job.result(60) == [21, 0, 3, True]
     assert job.id.startswith("rank-of-")
     assert job.result() == [21, 0, 3, True]  # again
+    large = submit(lambda: bytes(65 << 20), settings=settings)  # the limit is for what is sent
+    assert len(large.result(60)) == 65 << 20
     fails = submit(lambda: 1 / 0, name="fails", settings=settings)
     with pytest.raises(JobFailed, match="ZeroDivisionError: division by zero"):
         fails.result(60)
@@ -267,10 +294,42 @@ def test_what_cannot_be_pickled_is_named(settings: Settings) -> None:
         ("class A:\n    b = c\n    def d(self): return e", {"c", "e"}),
         ("[i * k for i in range(n)]", {"k", "n", "range"}),
         ("import os\nos.getpid()", {"os"}),
+        ("a += 1\nb[0] += 1", {"a", "b"}),
+        ("def f():\n    global a\n    a += 1\n    b = 0\n    b += 1", {"a"}),
+        ("del a, b[0]", {"a", "b"}),
     ],
 )
 def test_the_names_that_a_cell_reads_are_found(source: str, names: set[str]) -> None:
     assert pickled.read_by(source) - {".0"} == names
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "rate = 0.5\nprint(train(), Net().train(), net.train())",
+        "unset = 7\nprint(late())",
+        "bump()\nbump()\nprint(count)",
+        "count += 1\nbump()\nprint(count)",
+        "del rate\nprint('rate' in globals(), Net().steps())",
+        "def scale():\n    return 4\nprint(train(), outer()())",
+    ],
+)
+def test_the_notebooks_functions_and_a_cell_have_the_same_globals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell: str
+) -> None:
+    main = types.ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    exec(NOTEBOOK, vars(main))
+    for name, data in pickled.of_cell(cell, vars(main)).items():
+        (tmp_path / name).write_bytes(data)
+    told = {"GPUSHARE_JOB": str(tmp_path), "GPUSHARE_GENERATION": "1"}
+    words = [sys.executable, "-m", pickled.MODULE]
+    job = subprocess.run(words, env=os.environ | told, capture_output=True, text=True)
+    alone = subprocess.run(
+        [sys.executable, "-c", NOTEBOOK + cell], stdout=subprocess.PIPE, text=True
+    )
+    assert job.stdout == alone.stdout, job.stderr
 
 
 @pytest.mark.system
@@ -379,6 +438,18 @@ def test_jobs_of_slurm_are_looked_at_less_often(settings: Settings) -> None:
     for engine, said, seconds in (("slurm", 0, 5), ("slurm", 2, 2), ("local", 0, 1)):
         given = replace(settings, cluster_engine=engine, cluster_look_seconds=said)
         assert look_seconds_of(given) == seconds
+
+
+def test_the_clock_of_a_service_goes_on_where_that_of_the_machine_leaps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = steady(least=0.0)
+    begun = clock()
+    assert begun == pytest.approx(time.time(), abs=600)
+    for leap in (-3600.0, 3600.0):
+        monkeypatch.setattr(time, "time", lambda leap=leap: begun + leap)
+        assert clock() == pytest.approx(begun, abs=600)
+    assert steady(least=begun + 7200)() >= begun + 7200  # the journal knows a later time
 
 
 @pytest.mark.system

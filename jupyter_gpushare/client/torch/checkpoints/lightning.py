@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import Any
 
 from ....errors import InvalidValue
@@ -15,7 +16,7 @@ PACKAGES = ("lightning.pytorch", "pytorch_lightning")  # the same classes under 
 
 
 class _Hooks:
-    """Saves after a batch if each loader knows its place, else at the end of an epoch."""
+    """Saves after a batch if a training can resume there, else at the end of an epoch."""
 
     def __init__(self, every: float) -> None:
         self._saves = Saves(every)
@@ -50,14 +51,33 @@ class _Hooks:
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
         self._of = trainer.estimated_stepping_batches
+        self._steps = trainer.global_step
         self._saves.begin(trainer.global_step, module)
+        if self._saves.is_in_job:
+            # The hooks of callbacks come before those of the module, before a validation and before
+            # some schedulers, and a resumed training does none of these again.
+            trainer.fit_loop.on_advance_end = partial(self._end_epoch, trainer)
+            trainer.fit_loop.epoch_loop.on_advance_end = partial(self._end_batch, trainer)
 
-    def on_train_batch_end(self, trainer: Any, module: Any, out: Any, batch: Any, at: int) -> None:
-        has_stepped = (at + 1) % trainer.accumulate_grad_batches == 0
-        if has_stepped and not trainer.is_last_batch and _knows_place(trainer.train_dataloader):
+    def on_train_end(self, trainer: Any, module: Any) -> None:
+        for loop in (trainer.fit_loop, trainer.fit_loop.epoch_loop):
+            vars(loop).pop("on_advance_end", None)
+
+    def on_validation_end(self, trainer: Any, module: Any) -> None:
+        self._has_validated = True
+
+    def _end_batch(self, trainer: Any, *given: Any) -> None:
+        loop = trainer.fit_loop.epoch_loop
+        self._has_validated = False
+        type(loop).on_advance_end(loop, *given)
+        has_stepped, self._steps = trainer.global_step > self._steps, trainer.global_step
+        # A training that is resumed after a validation counts its batch twice.
+        is_between = has_stepped and not self._has_validated and not _is_epoch_over(trainer)
+        if is_between and _knows_all(trainer):
             self._boundary(trainer)
 
-    def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+    def _end_epoch(self, trainer: Any) -> None:
+        type(trainer.fit_loop).on_advance_end(trainer.fit_loop)
         self._boundary(trainer)
 
     def _boundary(self, trainer: Any) -> None:
@@ -72,6 +92,18 @@ class _Hooks:
             self._saves.commit(
                 iteration, lambda folder: os.rename(part, folder / NAME), agreed, not is_written
             )
+
+
+def _is_epoch_over(trainer: Any) -> bool:
+    is_last = trainer.is_last_batch or 0 <= trainer.max_steps <= trainer.global_step
+    return bool(is_last or trainer.fit_loop.epoch_loop.done)  # `done` alone: not yet if resumed
+
+
+def _knows_all(trainer: Any) -> bool:
+    """Whether a training resumes in an epoch with its data and metrics. Lightning keeps no metrics,
+    and at the end of that epoch does not update a scheduler that needs one."""
+    needs_metric = any(one.reduce_on_plateau for one in trainer.lr_scheduler_configs)
+    return not needs_metric and _knows_place(trainer.train_dataloader)
 
 
 def _knows_place(loaders: Any) -> bool:
@@ -92,8 +124,8 @@ def lightning_callback(every: float = 60.0) -> Any:
         trainer.fit(model, gpushare.resumable(loader), ckpt_path=callback.resume_from)
 
     The random numbers of all ranks are kept, which Lightning does not do. If a loader does not know
-    its place, the job is saved only at the ends of epochs. Outside of a job nothing is kept. Raises
-    InvalidValue.
+    its place, or with `ReduceLROnPlateau`, the job is saved only at the ends of epochs. Outside of
+    a job nothing is kept. Raises InvalidValue.
     """
     return type("GpuShareCallback", (_Hooks, _base()), {})(every)
 

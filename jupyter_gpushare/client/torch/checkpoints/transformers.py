@@ -37,19 +37,38 @@ class _Hooks:
         self._saves.begin(state.global_step, model)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._agreed = self._saves.after(state.global_step, state.max_steps)
         self._is_wanted = control.should_save
+        if _is_epoch_over(state):
+            self._agreed = Agreed()  # `on_epoch_end` follows, which no resumed training calls
+        else:
+            self._boundary(state, control)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._is_wanted = self._is_wanted or control.should_save
+        if _is_epoch_over(state):
+            self._boundary(state, control)
+
+    def _boundary(self, state: Any, control: Any) -> None:
+        agreed = self._saves.after(state.global_step, state.max_steps)
+        is_last = state.global_step >= state.max_steps  # the Trainer would train one step more
+        self._agreed = Agreed() if is_last else agreed
         control.should_save = control.should_save or self._agreed.saves
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         agreed, self._agreed = self._agreed, Agreed()
         if agreed.saves:
+            is_best = args.save_strategy == "best" and state.best_global_step == state.global_step
+            self._is_wanted = self._is_wanted or is_best  # the evaluation has just found it
             made = Path(args.output_dir) / f"checkpoint-{state.global_step}"
             self._saves.commit(state.global_step, lambda folder: self._keep(made, folder), agreed)
 
     def _keep(self, made: Path, folder: Path) -> None:
         keep = shutil.copytree if self._is_wanted else shutil.move
         keep(made, folder / NAME)
+
+
+def _is_epoch_over(state: Any) -> bool:
+    return float(state.epoch).is_integer()
 
 
 def trainer_callback(every: float = 60.0) -> Any:
