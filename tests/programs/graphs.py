@@ -278,6 +278,37 @@ def functions_that_change_and_keep():
     return found, seen
 
 
+class Accumulating(torch.autograd.Function):
+    """Its backward adds to the gradient of the weight itself, and reads attributes of tensors."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        sines = x.sin()
+        sines.scale = 2
+        ctx.save_for_backward(x, weight, sines)
+        return F.linear(x, weight)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight, sines = ctx.saved_tensors
+        made = x.scale * sines.scale * (gradient.T @ x)
+        weight.grad = made if weight.grad is None else weight.grad + made
+        return gradient @ weight + sines, None
+
+
+_accumulate = Accumulating.apply  # as programs keep it
+
+
+def a_backward_that_uses_more_of_a_tensor_than_its_bytes():
+    def forward(self, x):
+        h = self.parts[0](x).tanh()
+        h.scale = 3
+        return self.parts[1:](_accumulate(h, self.weight))
+
+    weight = nn.Parameter(torch.randn(256, 256) / 16)
+    return train(Of(forward, parts=mlp(), weight=weight), vectors())
+
+
 # --- errors ---------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ class Patches:
             self.put(place, name, functools.wraps(original)(around(original)))
 
     def put(self, place: Any, name: str, wrapper: Any) -> None:
-        is_inherited, original = name not in vars(place), getattr(place, name)
+        is_inherited, original = name not in vars(place), vars(place).get(name)
         setattr(place, name, wrapper)
 
         def restore() -> None:

@@ -58,6 +58,7 @@ SQUEEZING = (
     "torch.autograd.forward_ad._current_level",
     "torch.autograd.forward_ad.enter_dual_level",
     "torch.autograd.function.FunctionCtx.save_for_backward",
+    "torch.autograd.function._SingleLevelFunction",
     "torch.autograd.graph.disable_saved_tensors_hooks",
     "torch.fx._symbolic_trace.is_fx_symbolic_tracing or torch.fx._symbolic_trace.is_fx_tracing",
     "torch.utils._device.DeviceContext",

@@ -24,6 +24,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from .... import _core
 from ..patches import Patches
 from .forwards import Forwards
 from .outermost import OutermostForward
@@ -125,6 +126,8 @@ class Boundaries:
         self._resumes = Patches()  # while there are any
         self._outermost = OutermostForward(self._forward_begins, self._forward_ended)
         self._start()
+        for module in _core.living_objects([torch.nn.Module]):
+            _notice_calls(module)  # it may have compiled itself before
 
     def _start(self) -> None:
         self._inside = False  # an iteration is open
@@ -365,7 +368,8 @@ class Boundaries:
         """The frame of a forward has ended, perhaps by an interrupt, after which torch calls no
         hook. Its id is not looked for on the stack, since a later frame may have got it. After an
         interrupt in here this is called again."""
-        if self._leader != get_ident():
+        if self._leader != get_ident():  # meanwhile another thread has turned sharing off
+            self._memory.squeeze.forward_left()
             return
         if self._outermost.frame == frame:
             self._memory.squeeze.forward_left()
@@ -429,34 +433,49 @@ class Boundaries:
         return run
 
     def _noticing_compile(self, original: Any) -> Any:
-        """Wrap the call of a module that compiled itself, since its hooks are compiled away."""
-
         def compile(module: Any, *args: Any, **kwargs: Any) -> None:
             original(module, *args, **kwargs)
-            module._compiled_call_impl = self._noticing_call(module._compiled_call_impl)
+            _notice_calls(module)
 
         return compile
 
-    def _noticing_call(self, compiled: Any) -> Any:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True
-            if torch.compiler.is_compiling() or not self._compiled_begins(id_of(sys._getframe())):
-                return compiled(*args, **kwargs)
-            try:
-                return compiled(*args, **kwargs)
-            finally:
-                self._forward_ended(id_of(sys._getframe()))
-
-        return call
+    def run_compiled(self, call: Any, args: Any, kwargs: Any) -> Any:
+        """Run the call of a module that compiled itself, since its hooks are compiled away."""
+        __tracebackhide__ = True
+        frame = id_of(sys._getframe())
+        if not self._compiled_begins(frame):
+            return call(*args, **kwargs)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            self._forward_ended(frame)
 
     def _compiled_begins(self, frame: FrameId) -> bool:
         __tracebackhide__ = True
-        if _installed is not self or self._outermost.frame or _is_captured():
+        if self._outermost.frame or _is_captured():
             return False
         if not self._is_ours() or not self._note_forward():
             return False
         self._outermost.begin(frame)
         return True
+
+
+def _notice_calls(module: torch.nn.Module) -> None:
+    """Wrap the call of a module that compiled itself. The wrapper stays when sharing ends, and a
+    copy of the module has no such call. `vars` runs no code of the module's class."""
+    call = vars(module).get("_compiled_call_impl")
+    if call is not None and getattr(call, "__module__", "") != __name__:
+        vars(module)["_compiled_call_impl"] = _noticing(call)
+
+
+def _noticing(compiled: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        if torch.compiler.is_compiling() or (boundaries := _installed) is None:
+            return compiled(*args, **kwargs)
+        return boundaries.run_compiled(compiled, args, kwargs)
+
+    return call
 
 
 def _is_captured() -> bool:

@@ -14,6 +14,8 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from ...._core import keeps_interrupts
 from .stacks import FrameId, id_of, runs
 
+_watches: dict[int, Any] = {}  # weak references to what ends with a frame; they outlive sharing
+
 
 class _ForwardEnd:
     """The hook at the end of a forward; it is on the module only while that forward runs."""
@@ -46,7 +48,6 @@ class OutermostForward:
         self._global_hooks: dict[int, Any] = {}  # torch's own
         self._hook_id = 0  # unique among the hooks of this process
         self._hooked: Any = None  # the module that has the hook at the end
-        self._watch: Any = None  # a weak reference to what ends with the frame
         self.frame: FrameId | None = None
 
     def register(self) -> None:
@@ -95,9 +96,15 @@ class OutermostForward:
         """Call `left` once that frame of a forward has ended, however it ends: after an interrupt
         torch calls no hook. A frame has no weak references, but a set that each forward makes has.
         So the arguments stay as users and their hooks expect them. `left` may be called twice."""
+
+        def ended(watch: Any) -> None:
+            left()
+            _watches.pop(id(watch), None)
+
         ends_with_it = frame.f_locals.get("called_always_called_hooks")
         if ends_with_it is not None:
-            self._watch = weakref.ref(ends_with_it, keeps_interrupts(lambda _: left()))
+            watch = weakref.ref(ends_with_it, keeps_interrupts(ended))
+            _watches[id(watch)] = watch
 
     def overlooked(self, original: Any) -> Any:
         """Hide the global hook from compiled modules, which warn of such hooks; the hook is removed

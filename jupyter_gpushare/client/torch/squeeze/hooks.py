@@ -37,6 +37,8 @@ class Hooks:
         self._cache, self._profile, self._gradients = cache, profile, gradients
         self._recorder = RecipeRecorder(cache)
         self._patches = Patches()
+        self._threads: set[int] = set()  # those that have the hooks
+        self._spared = 0  # a thread without them, while autograd saves tensors themselves
         self._for_user: set[int] = set()  # storages that functions of the user save, by address
 
     # --- a forward ---------------------------------------------------------------------------
@@ -49,25 +51,42 @@ class Hooks:
         if reason := aside.reason(module):
             return reason
         self._gradients.expect(module)
+        self._threads.add(get_ident())
         self._stand_aside()
-        torch._C._autograd._push_saved_tensors_default_hooks(self.pack, self.unpack)
+        self._push()
         if self._cache.takes_recipes and not _has_tangents():
             self._recorder.__enter__()
         return ""
 
     def end(self) -> None:
-        """Remove the hooks; do nothing if they are removed already, or other hooks lie over
-        them."""
+        """Remove the hooks of this thread; do nothing if they are removed already, other hooks lie
+        over them, or only another thread has some, which it removes when its forward ends."""
+        own = {get_ident()}
+        if self._threads and not self._threads & own:
+            return
         with unseen():
             self._stop_recording()
         if self._is_on_top():
-            torch._C._autograd._pop_saved_tensors_default_hooks()
+            self._pop()
+        if self._threads <= own:
+            self._undo()
+        self._threads -= own
+
+    def _undo(self) -> None:
         self._patches.undo()
         self._for_user.clear()
 
+    def forget(self) -> None:
+        """Leave PyTorch as it was in a forked child, which has no other threads."""
+        self._threads &= {get_ident()}
+        if not self._threads:
+            self._undo()
+
     def end_left(self) -> None:
-        """Remove the hooks at any moment, except in the middle of an operation, which needs its
-        modes."""
+        """Remove the hooks of this thread at any moment, except in the middle of an operation,
+        which needs its modes."""
+        if get_ident() not in self._threads:
+            return
         frame = sys._getframe()
         while (caller := frame.f_back) is not None and frame.f_code is not Hooks.pack.__code__:
             frame = caller
@@ -84,6 +103,12 @@ class Hooks:
         top = top_hooks()
         return top is not None and top[0] == self.pack
 
+    def _push(self) -> None:
+        torch._C._autograd._push_saved_tensors_default_hooks(self.pack, self.unpack)
+
+    def _pop(self) -> None:
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+
     def _stand_aside(self) -> None:
         """Remove our hooks and modes while code runs that they would disturb: torch.func refuses to
         run under hooks of saved tensors, and formulas of derivatives round differently under a
@@ -93,6 +118,8 @@ class Hooks:
         self._patches.wrap(autograd, "_engine_run_backward", self._unrecorded)
         self._patches.wrap(autograd.forward_ad, "enter_dual_level", self._unrecorded_from_now_on)
         self._patches.wrap(autograd.function.FunctionCtx, "save_for_backward", self._noting_saves)
+        functions = autograd.function._SingleLevelFunction  # also of those that keep `apply`
+        self._patches.put(functions, "apply", classmethod(self._hooking_again(functions)))
 
     def _unrecorded(self, original: Any) -> Any:
         def run(*arguments: Any, **options: Any) -> Any:
@@ -116,14 +143,40 @@ class Hooks:
 
     def _noting_saves(self, original: Any) -> Any:
         """Note what a function of the user saves, since its backward gets that and may change
-        it."""
+        it. Autograd saves all of it without the hooks if a copy of one would not do."""
 
         def save(context: Any, *tensors: Any) -> Any:
-            found = [storage for one in tensors if (storage := storage_of(one)) is not None]
-            self._for_user.update(storage._cdata for storage in found)
+            for storage in map(storage_of, tensors):
+                if storage is not None:
+                    self._for_user.add(storage._cdata)
+                    self._cache.open(storage)
+            if any(map(_is_more_than_bytes, tensors)) and self._is_on_top():
+                self._pop()
+                self._spared = get_ident()
             return original(context, *tensors)
 
         return save
+
+    def _hooking_again(self, functions: Any) -> Any:
+        """Return the `apply` of all functions of the user; after it tensors are saved by the hooks
+        again."""
+
+        def apply(kind: Any, *arguments: Any, **options: Any) -> Any:
+            inherited: Any = super(functions, kind)
+            if not self._is_on_top():
+                return inherited.apply(*arguments, **options)
+            try:
+                return inherited.apply(*arguments, **options)
+            finally:
+                self._hook_again()
+
+        return apply
+
+    def _hook_again(self) -> None:
+        if self._spared == get_ident():
+            self._spared = 0
+            if get_ident() in self._threads:
+                self._push()
 
     def _away(self, original: Any) -> Any:
         @contextlib.contextmanager
@@ -132,12 +185,12 @@ class Hooks:
                 with original(message):
                     yield
                 return
-            torch._C._autograd._pop_saved_tensors_default_hooks()
+            self._pop()
             try:
                 with original(message):
                     yield
             finally:
-                torch._C._autograd._push_saved_tensors_default_hooks(self.pack, self.unpack)
+                self._push()
 
         return disable
 
@@ -217,6 +270,16 @@ def _is_engine(frame: FrameType) -> bool:
     """Whether autograd itself has called the hook in that frame, and not Python code, which may
     change what it gets: the backward of a function of the user, or a look at `grad_fn`."""
     return frame.f_back is None or frame.f_back.f_code is _RUNS_BACKWARD
+
+
+def _is_more_than_bytes(tensor: Any) -> bool:
+    """Whether a backward may use more of a tensor than a copy has: its gradient, or attributes that
+    user code has given it."""
+    if not isinstance(tensor, torch.Tensor):
+        return False
+    with _WITHOUT_TORCH_FUNCTION():
+        is_leaf = tensor.is_leaf and tensor.requires_grad
+    return is_leaf or bool(getattr(tensor, "__dict__", None))
 
 
 def _may_leave(tensor: torch.Tensor) -> bool:

@@ -390,6 +390,7 @@ class Squeeze:
         if in_child:
             self.tier.forget()
             self._backwards.forget()
+            self._hooks.forget()
             self.want("off")
 
 

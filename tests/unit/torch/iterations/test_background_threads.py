@@ -15,9 +15,10 @@ from torch import nn
 from jupyter_gpushare.client.notebook import sharing
 sys.path.insert(0, {str(ROOT)!r})
 from tests.programs.networks import mean_square, states, train
+from tests.unit.torch.squeeze.conftest import assert_nothing_is_left
 
 torch.set_num_threads(1)
-LAYERS, TIMES = int(sys.argv[1]), int(sys.argv[2])
+LAYERS, TIMES, SIZE = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 
 def training():
     torch.manual_seed(0)
@@ -31,16 +32,23 @@ def train_until_over():
     while not over.is_set():
         train(net, batch, 1, optimizer, mean_square)
         iterations += 1
+    assert_nothing_is_left()
+    left_nothing.set()
 
 (net, batch, optimizer), over, times, iterations = training(), threading.Event(), 0, 0
+left_nothing = threading.Event()
 thread = threading.Thread(target=train_until_over)
 thread.start()
 while times < TIMES or iterations <= 10:
-    sharing.start(device="host", name="again")
+    sharing.start(device="host", name="again", squeeze=SIZE)
+    since = iterations
+    while SIZE != "auto" and iterations < since + 2:
+        thread.join(0.001)  # until forwards run under the hooks
     sharing.stop()
     times += 1
 over.set()
 thread.join()
+assert left_nothing.is_set()
 alone, batch, optimizer = training()
 train(alone, batch, iterations, optimizer, mean_square)
 for ours, theirs in zip(states(net), states(alone), strict=True):
@@ -72,18 +80,19 @@ assert not troubles, troubles
 
 @pytest.mark.system
 @pytest.mark.parametrize(
-    ("layers", "times"),
+    ("layers", "times", "size"),
     [
-        (2, 60),
-        (12, 20),
-        pytest.param(2, 300, marks=pytest.mark.thorough),
-        pytest.param(12, 50, marks=pytest.mark.thorough),
+        (2, 60, "auto"),
+        (12, 20, "auto"),
+        (12, 20, "64 KiB"),
+        pytest.param(2, 300, "auto", marks=pytest.mark.thorough),
+        pytest.param(12, 50, "auto", marks=pytest.mark.thorough),
     ],
 )
 def test_sharing_goes_on_and_off_beside_a_thread_that_trains(
-    settings: Settings, layers: int, times: int
+    settings: Settings, layers: int, times: int, size: str
 ) -> None:
-    alone(ON_AND_OFF, layers, times)
+    alone(ON_AND_OFF, layers, times, size)
 
 
 @pytest.mark.system

@@ -320,6 +320,17 @@ def test_a_module_compiled_under_sharing_works_after_it(boundaries, turns, compi
     boundaries.remove()
     fast(batch()[0])
     assert turns.events == []
+    assert copy.deepcopy(fast)._compiled_call_impl is None
+
+
+def test_a_module_compiled_in_place_is_noticed_each_time_that_sharing_is_on(turns, compilations):
+    fast = compiled_in_place(net(), compilations)
+    for _ in range(2):
+        with noticing(turns, TorchMemory()):
+            infer(fast)
+        infer(fast)
+    assert turns.events == ["enter", "boundary"] * 2
+    assert compilations.frame_count == 1
 
 
 def test_a_scripted_module_is_noticed(boundaries, turns):

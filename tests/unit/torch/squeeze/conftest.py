@@ -65,6 +65,13 @@ def squeezed(tmp_path: Path) -> Squeezed:
     return Squeezed(tmp_path)
 
 
+def assert_nothing_is_left() -> None:
+    """This thread runs under no hooks, and functions of PyTorch are its own."""
+    assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+    assert torch._C._len_torch_dispatch_stack() == 0
+    assert "apply" not in vars(torch.autograd.function._SingleLevelFunction)
+
+
 def is_same(one: Any, other: Any) -> bool:
     """Whether two results are equal to the last bit."""
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):

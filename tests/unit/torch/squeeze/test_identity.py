@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 
 from jupyter_gpushare.client.torch.squeeze import cache, distance
 
 from ....programs import graphs, learning, surroundings, tensors
-from .conftest import Squeezed, is_same, run
+from .conftest import Squeezed, assert_nothing_is_left, is_same, run
 
 PROGRAMS = learning.PROGRAMS | graphs.PROGRAMS | tensors.PROGRAMS | surroundings.PROGRAMS
 # Programs with forwards that stay as they are, which the user is told.
@@ -59,11 +58,6 @@ def results_are_released() -> Iterator[None]:
     """Free the results, since other modules measure the memory of the process."""
     yield
     stock.cache_clear()
-
-
-def assert_nothing_is_left() -> None:
-    assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
-    assert torch._C._len_torch_dispatch_stack() == 0
 
 
 @pytest.mark.system
