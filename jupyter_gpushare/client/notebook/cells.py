@@ -21,6 +21,11 @@ class Cells:
             if get_ident() not in self._running:
                 self._assumed = get_ident()
 
+    def assume_none(self) -> None:
+        """Note that sharing has ended: the thread that began it may never run a cell."""
+        with self._lock:
+            self._assumed = None
+
     def begins(self) -> bool:
         """Note that a cell begins in this thread; return whether no other cell runs."""
         with self._lock:

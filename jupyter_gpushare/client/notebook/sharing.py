@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from threading import get_ident
+from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import BrokerUnavailable, NoRoom
@@ -27,6 +27,7 @@ from .overrides import applied
 
 if TYPE_CHECKING:
     from ..torch.iterations.boundaries import Boundaries
+    from .waiting_line import WaitingLine
 
 Batch = TypeVar("Batch")
 STAYS_ON = (
@@ -35,16 +36,29 @@ STAYS_ON = (
 )
 
 
+class _Block:
+    """A loop over `iterations`, or the block of a `turn`."""
+
+    def __init__(self) -> None:
+        self.thread = get_ident()  # that has begun its last iteration
+
+
 class _Sharing:
     """A session of this process, and its PyTorch boundaries once torch is imported."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self.line: WaitingLine | None = None  # of a session that a block has opened
+        self.users: list[object] = []  # the blocks, in any thread; that session ends with the last
         self._boundaries: Boundaries | None = None
-        # The threads that opened `iterations` and `turn` blocks; the hooks are off meanwhile. It is
-        # a list and no number, since a block may end without a lock.
-        self._explicit: list[int] = []
-        self._leader = 0  # the thread whose explicit iteration is open; others are passengers
+        self._explicit: list[_Block] = []  # those that are open; the hooks are off meanwhile
+        self._leader: _Block | None = None  # its iteration is open; others are passengers
+        self._declarer: _Block | None = None  # has told how many iterations are left
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether a block has opened this session, and the last of its users has ended."""
+        return self.line is not None and not self.users
 
     def attach(self) -> None:
         """Measure the memory of the imported PyTorch and notice its iterations. Idempotent."""
@@ -75,54 +89,86 @@ class _Sharing:
         if self._boundaries is not None:
             self._boundaries.remove()
 
-    def begin_explicit(self) -> None:
+    def begin_explicit(self, block: _Block) -> None:
         with self.session.entering:
-            self._explicit.append(get_ident())
-            self.detach()
+            if block not in self._explicit:
+                self._explicit.append(block)
+                self.detach()
 
-    def end_explicit(self) -> None:
-        """End a block. If another thread waits for the turn, that thread is in a block of its own,
-        so this one is not the last that is open."""
-        self._explicit.pop()  # any one: another thread may close a generator
-        self.session.unless_waiting(self._end_last_explicit)
+    def end_explicit(self, block: _Block) -> None:
+        """End a block, unless the end of a cell has ended it. If another thread waits for the turn,
+        that thread is in a block of its own, so this one is not the last that is open."""
+        if self._drop(block):
+            self.session.unless_waiting(self._end_last_explicit)
+
+    def _drop(self, block: _Block) -> bool:
+        """Note, without a lock, that a block has ended. Return whether it was open."""
+        with suppress(ValueError):
+            self._explicit.remove(block)
+            return True
+        return False
 
     def _end_last_explicit(self) -> None:
         if not self._explicit:
             self.session.leave()
             self._notice()
 
+    def declare(self, block: _Block, left: int | None) -> None:
+        self._declarer = block
+        self.session.declare(left)
+
+    def end_declared(self, block: _Block) -> None:
+        """The number that this loop has declared holds no longer, if no later loop has declared
+        another one."""
+        if self._declarer is block:
+            self.session.declare(None)
+            self._declarer = None
+
     @contextmanager
-    def iteration(self) -> Iterator[None]:
-        """An explicit iteration; if one is open, in any thread, the block is a part of it."""
-        if self._begin_iteration():
-            try:
-                yield
-            finally:
-                self._end_iteration()
-        else:
+    def iteration(self, block: _Block) -> Iterator[None]:
+        """An explicit iteration; if one is open, in any thread, this one is a part of it."""
+        try:
+            self._begin_iteration(block)
             yield
+        finally:
+            self._end_iteration(block)
 
-    def _begin_iteration(self) -> bool:
+    def _begin_iteration(self, block: _Block) -> None:
         with self.session.entering:
-            if self._leader:
-                return False
-            self.session.enter()
-            self._leader = get_ident()
-            self.session.memory.begin()
-            return True
+            block.thread = get_ident()
+            self.begin_explicit(block)  # the cell in which it began may have ended
+            if self._leader is not None:
+                return
+            try:
+                self.session.enter()
+                self.session.memory.begin()
+                self._leader = block
+            except BaseException:
+                self._abandon()
+                raise
 
-    def _end_iteration(self) -> None:
+    def _abandon(self) -> None:
+        self.session.memory.end()
+        self.session.abandon()
+        self._leader = None
+
+    def _end_iteration(self, block: _Block) -> None:
+        if self._leader is not block:  # a passenger, or the end of a cell has closed it
+            return
         with self.session.entering:
             try:
                 self.session.memory.end()
                 self.session.boundary()
             finally:
-                self._leader = 0
+                self._leader = None
 
     def cell_ended(self, is_last: bool) -> None:
         """Give the turn back, unless other cells run or another thread is inside an iteration. That
         thread keeps the turn until its own boundary, and the keeper notices a thread that reaches
         none. A thread that waits for the turn does not delay the end of the cell."""
+        for block in self._blocks_of_thread():
+            self.end_declared(block)
+            self._drop(block)
         if not self.session.unless_waiting(partial(self._leave, is_last)) and is_last:
             self.session.cell_ends()
 
@@ -131,11 +177,19 @@ class _Sharing:
             self.session.leave()
             self.session.cell_ends()
 
+    def _blocks_of_thread(self) -> list[_Block]:
+        """The blocks that this thread has left open: a variable or a traceback may keep a loop that
+        was left by `break` or an error."""
+        return [block for block in self._explicit if block.thread == get_ident()]
+
     def _has_closed_ours(self) -> bool:
         """Close the iteration of this thread, if one is open; return False if it is another
         thread's."""
         is_closed = self._boundaries is None or self._boundaries.reset()
-        return is_closed and self._leader in (0, get_ident())
+        if self._leader is not None and self._leader.thread == get_ident():
+            self._abandon()
+        self._notice()
+        return is_closed and self._leader is None
 
     def _notice(self) -> None:
         if self._boundaries is not None and not self._explicit and _sharing is self:
@@ -144,6 +198,7 @@ class _Sharing:
 
 _sharing: _Sharing | None = None
 _cells = Cells()
+_using = RLock()  # a block begins or ends; the end of a session is outside of it
 
 
 def current() -> Session | None:
@@ -156,18 +211,26 @@ def start(settings: Settings | None = None, **options: Any) -> Session:
 
     `options` are those of `Session`. Raises GpuShareError; then nothing has changed.
     """
+    return _start(settings, options).session
+
+
+def _start(settings: Settings | None, options: Mapping[str, Any]) -> _Sharing:
     global _sharing
-    options = {"name": _name_of_script()} | options
+    options = {"name": _name_of_script(), **options}
     check(options)
     stop()
-    session = Session(settings, **options)
-    session.open()
-    spare_the_cores(session.device)
-    hide_our_frames()
-    _cells.assume()
-    _sharing = _Sharing(session)
-    _attach_when_imported()
-    return session
+    sharing = _Sharing(Session(settings, **options))
+    try:
+        sharing.session.open()
+        spare_the_cores(sharing.session.device)
+        hide_our_frames()
+        _cells.assume()
+        _sharing = sharing
+        _attach_when_imported()
+    except BaseException:
+        _end(sharing)
+        raise
+    return sharing
 
 
 def _name_of_script() -> str:
@@ -177,13 +240,20 @@ def _name_of_script() -> str:
 def stop() -> None:
     """End sharing: remove the hooks and free the place at the broker. Idempotent. Raises NoRoom
     where memory is out that a GPU has no room for; then sharing goes on."""
+    if _sharing is not None:
+        _end(_sharing)
+
+
+def _end(sharing: _Sharing) -> None:
+    """End this sharing, whether it is current or has not begun."""
     global _sharing
-    if _sharing is not None and not _sharing.session.may_close():
+    if not sharing.session.may_close():
         raise NoRoom(STAYS_ON)
-    sharing, _sharing = _sharing, None
-    if sharing is not None:
-        sharing.detach()
-        sharing.session.close()
+    if _sharing is sharing:
+        _sharing = None
+    _cells.assume_none()
+    sharing.detach()
+    sharing.session.close()
 
 
 def cell_begins() -> None:
@@ -216,23 +286,46 @@ def session(settings: Settings | None = None, **options: Any) -> AbstractContext
 
 @contextmanager
 def _session(settings: Settings | None, options: Mapping[str, Any]) -> Iterator[Session]:
-    if (already := current()) is not None:
-        with applied(already, options):
-            yield already
-        return
+    with _shared(settings, options) as sharing:
+        yield sharing.session
+
+
+@contextmanager
+def _shared(settings: Settings | None, options: Mapping[str, Any]) -> Iterator[_Sharing]:
+    """Share within a block, in the current session, or in one that ends with its last block."""
+    user = object()
+    with _using:
+        already = None if _sharing is None or _sharing.is_unused else _sharing
+        sharing = already or _open(settings, options)
+        sharing.users.append(user)
+    try:
+        with applied(sharing.session, options if already else {}):
+            yield sharing
+    finally:
+        with _using:
+            sharing.users.remove(user)
+            is_last = _sharing is sharing and sharing.is_unused
+        if is_last:
+            _close(sharing)
+
+
+def _open(settings: Settings | None, options: Mapping[str, Any]) -> _Sharing:
     from .waiting_line import TerminalLine
 
-    opened = start(settings, **options)
-    opened.on_wait = line = TerminalLine()
-    opened.on_waited = line.finish_wait
-    opened.on_trouble = lambda sentence: print(sentence, file=sys.stderr)
-    try:
-        yield opened
-    finally:
-        stop()
-        line.cell_ended(sys.exc_info()[1])
-        for sentence in opened.take_notices():
-            print(sentence, file=sys.stderr)
+    sharing = _start(settings, options)
+    session = sharing.session
+    session.on_wait = sharing.line = line = TerminalLine()
+    session.on_waited = line.finish_wait
+    session.on_trouble = lambda sentence: print(sentence, file=sys.stderr)
+    return sharing
+
+
+def _close(sharing: _Sharing) -> None:
+    _end(sharing)
+    if sharing.line is not None:
+        sharing.line.cell_ended(sys.exc_info()[1])
+    for sentence in sharing.session.take_notices():
+        print(sentence, file=sys.stderr)
 
 
 def iterations(loader: Iterable[Batch], epochs: int = 1) -> Iterator[Batch]:
@@ -240,26 +333,44 @@ def iterations(loader: Iterable[Batch], epochs: int = 1) -> Iterator[Batch]:
 
     Batches are loaded without the turn. The length of `loader`, if it has one, tells the broker how
     many iterations are left. In a job with a `checkpoint` these are the batches that are not done.
-    If sharing is off, this opens a session for the loop. Raises InvalidValue for a wrong argument
-    at once, GpuShareError as `session` does, and Cancelled if another user cancels the wait.
+    A second loop over the result begins with the first batch again. If sharing is off, this opens a
+    session for the loop. Raises InvalidValue for a wrong argument at once, GpuShareError as
+    `session` does, and Cancelled if another user cancels the wait.
     """
     check_loop(loader, epochs)
-    return _iterations(loader, epochs)
+    return _Loop(loader, epochs)
+
+
+class _Loop(Iterator[Batch]):
+    """The batches of a loop. Only the `for` loop has the generator, which ends with it, even where
+    something else, such as a progress bar, keeps this object."""
+
+    def __init__(self, loader: Iterable[Batch], epochs: int) -> None:
+        self._given = loader, epochs
+        self._begun: Iterator[Batch] | None = None  # by `next`
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self._begun or _iterations(*self._given)
+
+    def __next__(self) -> Batch:
+        self._begun = iter(self)
+        return next(self._begun)
 
 
 def _iterations(loader: Iterable[Batch], epochs: int) -> Iterator[Batch]:
     if _is_job_without_broker():
         yield from checkpoint.batches(loader, epochs)[1]
         return
-    with _explicit() as sharing:
+    block = _Block()
+    with _explicit(block) as sharing:
         left, batches = checkpoint.batches(loader, epochs)
-        sharing.session.declare(left)
+        sharing.declare(block, left)
         try:
             for batch in batches:
-                with sharing.iteration():
+                with sharing.iteration(block):
                     yield batch
         finally:  # `break` leaves the loop, too
-            sharing.session.declare(None)
+            sharing.end_declared(block)
 
 
 def _is_job_without_broker() -> bool:
@@ -285,21 +396,20 @@ def turn() -> Iterator[Session]:
     The block is one iteration. If sharing is off, this opens a session for the block. Raises
     GpuShareError as `session` does, and Cancelled if another user cancels the wait.
     """
-    with _explicit() as sharing, sharing.iteration():
+    block = _Block()
+    with _explicit(block) as sharing, sharing.iteration(block):
         yield sharing.session
 
 
 @contextmanager
-def _explicit() -> Iterator[_Sharing]:
+def _explicit(block: _Block) -> Iterator[_Sharing]:
     """A block of explicit iterations: the hooks are off in it, and its end gives the turn back."""
-    with session():
-        sharing = _sharing
-        assert sharing is not None  # `session` has just set it
-        sharing.begin_explicit()
+    with _shared(None, {}) as sharing:
         try:
+            sharing.begin_explicit(block)
             yield sharing
         finally:
-            sharing.end_explicit()
+            sharing.end_explicit(block)
 
 
 def spare_the_cores(device: str) -> None:
@@ -333,8 +443,8 @@ _registered: list[bool] = []  # the hook outlives a session and must not be regi
 
 def _forget() -> None:
     """Turn sharing off in a forked child; the session belongs to the parent."""
-    global _sharing, _cells
-    _sharing, _cells = None, Cells()
+    global _sharing, _cells, _using
+    _sharing, _cells, _using = None, Cells(), RLock()
 
 
 os.register_at_fork(after_in_child=_forget)

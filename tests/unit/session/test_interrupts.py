@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 import jupyter_gpushare
+from jupyter_gpushare.client.notebook import sharing
 from jupyter_gpushare.client.session.memory import WholeProcess
 from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.errors import GpuShareError, InvalidValue
@@ -29,6 +30,7 @@ OURS = {
     str(file)
     for file in [
         *(LIBRARY / "client" / "session").glob("*.py"),
+        LIBRARY / "client" / "notebook" / "sharing.py",
         *(LIBRARY / "wire" / name for name in ("client.py", "handoff_slot.py")),
     ]
 }
@@ -139,6 +141,23 @@ def test_after_an_interrupt_at_any_line_of_a_change_answers_belong_to_their_ques
         with pytest.raises(InvalidValue):
             ours.change(weight=-1.0)
         ours.change(weight=1.0)
+
+
+def test_after_an_interrupt_at_any_line_of_a_loop_the_next_cell_has_its_turns(
+    settings: Settings,
+) -> None:
+    ours = sharing.start(settings, name="ours")
+
+    def loop() -> None:
+        for _ in jupyter_gpushare.iterations([1, 2]):
+            pass
+
+    for nth in at_each_line(loop):
+        sharing.cell_ended()
+        with jupyter_gpushare.turn():
+            assert ours.holding, f"interrupted at line {nth}"
+        assert not ours.holding
+    sharing.stop()
 
 
 class Paged(WholeProcess):

@@ -7,16 +7,20 @@ import os
 import select
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import msgspec
 import pytest
+from tqdm import tqdm
 
 import jupyter_gpushare as gpushare
+from jupyter_gpushare.client.notebook import sharing
 from jupyter_gpushare.client.session.gaps import LEAST_SECONDS, MOVES, WANTED_SECONDS, Gaps
 from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.errors import Cancelled, DoesNotFit
@@ -31,6 +35,7 @@ from ...polling import until
 from .conftest import Run
 
 Pair = tuple[Session, Session, threading.Thread]
+BOUNDARIES = "jupyter_gpushare.client.torch.iterations.boundaries"
 TRAIN = """
 import json, sys, time
 import jupyter_gpushare as gpushare
@@ -304,6 +309,104 @@ def test_an_exception_in_a_turn_gives_it_back(settings: Settings) -> None:
         with pytest.raises(RuntimeError), gpushare.turn():
             raise RuntimeError
         assert not session.holding
+
+
+def test_a_loop_that_was_left_has_ended_although_a_progress_bar_is_kept(settings: Settings) -> None:
+    with gpushare.session(name="script") as session:
+        bar = tqdm(gpushare.iterations([1, 2, 3]), disable=True)
+        for _ in bar:
+            assert session.holding
+            break
+        assert not session.holding
+        assert [*bar] == [1, 2, 3]
+
+
+def test_next_and_a_loop_go_on_with_the_same_batches(settings: Settings) -> None:
+    batches = gpushare.iterations([1, 2, 3])
+    assert [next(batches), next(batches), *batches, *batches] == [1, 2, 3]
+
+
+def test_a_session_that_a_block_has_opened_ends_with_the_last_block(
+    settings: Settings, sessions: Sessions
+) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def compute() -> None:
+        with gpushare.turn():
+            begun.set()
+            over.wait()
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    begun.wait()
+    with gpushare.session() as session:
+        over.set()
+        thread.join()
+        assert sharing.current() is session
+        with gpushare.turn():
+            assert session.holding
+    assert sessions() == {}
+
+
+def test_sharing_that_cannot_begin_leaves_no_session(
+    settings: Settings, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    monkeypatch.setitem(sys.modules, BOUNDARIES, None)  # its import fails
+    with pytest.raises(ImportError):
+        sharing.start(settings, name="ours")
+    assert sharing.current() is None
+    assert sessions() == {}
+
+
+# --- cells ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def notebook(settings: Settings) -> Iterator[Session]:
+    """Sharing as in a notebook, for all of its cells."""
+    yield sharing.start(settings, name="notebook")
+    sharing.stop()
+
+
+def test_the_end_of_a_cell_ends_the_loops_that_it_has_left_open(
+    notebook: Session, sessions: Sessions
+) -> None:
+    """`enumerate` keeps the loop."""
+    sharing.cell_begins()
+    batches = enumerate(gpushare.iterations([1, 2, 3]))
+    next(batches)
+    sharing.cell_ended()
+    assert (notebook.inside, notebook.holding) == (False, False)
+    assert sessions()["notebook"].remaining_iterations is None
+    sharing.cell_begins()
+    with gpushare.turn():
+        assert notebook.holding
+        del batches
+        assert notebook.inside, "the loop has ended its own iterations only"
+    sharing.cell_ended()
+
+
+def test_a_loop_goes_on_in_a_later_cell(notebook: Session) -> None:
+    batches = enumerate(gpushare.iterations([1, 2, 3]))
+    for number in range(3):
+        sharing.cell_begins()
+        assert next(batches) == (number, number + 1)
+        assert (notebook.inside, notebook.holding) == (True, True)
+        sharing.cell_ended()
+        assert (notebook.inside, notebook.holding) == (False, False)
+
+
+def test_a_thread_that_has_shared_by_itself_is_no_cell_that_runs(settings: Settings) -> None:
+    def share() -> None:
+        with gpushare.session():
+            pass
+
+    sharing.cell_begins()
+    thread = threading.Thread(target=share)
+    thread.start()
+    thread.join()
+    assert sharing.cell_ended()
 
 
 # --- a thread that waits --------------------------------------------------------------------------
