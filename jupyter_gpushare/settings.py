@@ -309,13 +309,14 @@ def descriptions() -> dict[str, str]:
 
 
 def as_environment(settings: Settings) -> dict[str, str]:
-    """Return the settings that differ from their defaults, for the environment of a child
-    process."""
+    """Return the settings that differ from their defaults, or from what a child process would
+    inherit, for its environment."""
     default = Settings()
+    values = {PREFIX + name.upper(): name for name in Settings.__struct_fields__}
     return {
-        PREFIX + name.upper(): str(getattr(settings, name))
-        for name in Settings.__struct_fields__
-        if getattr(settings, name) != getattr(default, name)
+        variable: str(getattr(settings, name))
+        for variable, name in values.items()
+        if variable in os.environ or getattr(settings, name) != getattr(default, name)
     }
 
 

@@ -7,7 +7,8 @@ import ast
 import sys
 import traceback
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from threading import current_thread, get_ident, main_thread
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -50,16 +51,25 @@ class CellEnds:
         # For each thread, the calls of each running cell: a subshell runs cells beside others, and
         # a cell that runs another notebook has cells inside.
         self._at_end: defaultdict[int, list[list[Call]]] = defaultdict(list)
+        # For each thread, how many cells ran as each message came that is still handled: a cell may
+        # handle messages of widgets while it waits for one.
+        self._at_message: defaultdict[int, list[int]] = defaultdict(list)
+        self._hooks = ExitStack()
+        self._empty: object = None  # the result of the last empty cell
 
     def watch(self) -> None:
         self._events.register("pre_execute", self._begins)
-        self._events.register("post_execute", self._ended)
+        self._events.register("post_execute", self._end_is_announced)
+        kernel = getattr(self._shell, "kernel", None)
+        self._hooks.enter_context(_hooked(kernel, "pre_handler_hook", self._message_begins))
+        self._hooks.enter_context(_hooked(kernel, "post_handler_hook", self._message_ended))
         self._shell.ast_transformers.append(self)
         end_of_wait.lines_of, end_of_wait.line_of = self._lines_of, self._line_of
 
     def unwatch(self) -> None:
         self._events.unregister("pre_execute", self._begins)
-        self._events.unregister("post_execute", self._ended)
+        self._events.unregister("post_execute", self._end_is_announced)
+        self._hooks.close()
         self._shell.ast_transformers.remove(self)
         end_of_wait.lines_of = end_of_wait.line_of = None
         self._ended()
@@ -105,6 +115,34 @@ class CellEnds:
             for sentence in session.take_notices():
                 show(sentence)
 
+    def _message_begins(self) -> None:
+        self._at_message[get_ident()].append(self._running())
+
+    def _message_ended(self) -> None:
+        """End what this message has begun: a callback of a widget runs as a cell does, but `comm`
+        does not announce its end if it fails."""
+        known = self._at_message[get_ident()]
+        before = known.pop() if known else 0  # this message loaded the extension
+        while self._running() > before:
+            self._ended()
+
+    def _running(self) -> int:
+        """Return the number of cells that run in this thread, one inside the other."""
+        return len(self._at_end.get(get_ident(), ()))
+
+    def _end_is_announced(self) -> None:
+        if not self._is_of_empty_cell():
+            self._ended()
+
+    def _is_of_empty_cell(self) -> bool:
+        """IPython announces the end of an empty cell, and not its beginning. A later end that sets
+        no result is not taken for it."""
+        result = self._shell.last_execution_result
+        if result in (None, self._empty) or (result.info.raw_cell or "").strip():
+            return False
+        self._empty = result
+        return True
+
     def _ended(self) -> None:
         """Run all steps. A second interrupt must not leave the turn with the session."""
         try:
@@ -119,7 +157,10 @@ class CellEnds:
         # A cell of a subshell leaves the waiting line to the cell that goes on in the main thread.
         if is_last or current_thread() is main_thread():
             self._line.cell_ended(self._error())
+        before = current()
         self._make_calls()
+        if current() is not before and not self._running():  # no cell runs in the new session
+            cell_ended()
 
     def _make_calls(self) -> None:
         cells = self._at_end[get_ident()]
@@ -146,6 +187,25 @@ class CellEnds:
     def _error(self) -> BaseException | None:
         """Return the error that ended this cell."""
         return getattr(self._shell.last_execution_result, "error_in_exec", None)
+
+
+@contextmanager
+def _hooked(kernel: Any, name: str, call: Call) -> Iterator[None]:
+    """Within the block the kernel's hook of this name is followed by `call`, if there is such a
+    hook. One that another extension has put around ours meanwhile stays."""
+    hook: Any = getattr(kernel, name, None)
+
+    def both() -> None:
+        try:
+            hook()  # ipykernel's own fails in a subshell
+        finally:
+            call()
+
+    if hook is not None:
+        setattr(kernel, name, both)
+    yield
+    if getattr(kernel, name, None) is both:
+        setattr(kernel, name, hook)
 
 
 def _is_ours(statement: ast.stmt) -> bool:

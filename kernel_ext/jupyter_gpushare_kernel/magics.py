@@ -11,7 +11,7 @@ from IPython.core.display_functions import display
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
-from jupyter_gpushare.client.notebook.sharing import current, start, stop
+from jupyter_gpushare.client.notebook.sharing import cell_ended, current, start, stop
 from jupyter_gpushare.client.notebook.waiting_line import WaitingLine
 from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.errors import GpuShareError, InvalidValue
@@ -70,6 +70,8 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
         try:
             if load().auto:
                 self.gpushare("on")
+                if sys.displayhook is not self.shell.display_trap.hook:
+                    cell_ended()  # no cell runs: the kernel is starting
         except (GpuShareError, UsageError) as error:
             print(f"Notebooks do not share: {error}", file=sys.stderr)
 

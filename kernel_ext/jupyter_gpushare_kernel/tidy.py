@@ -25,7 +25,8 @@ def let_go(shell: Any, live: Callable[[], int]) -> dict[str, int]:
 
 def _forget_results(shell: Any) -> None:
     """Forget `Out`, `_`, `_1` and their like."""
-    shell.displayhook.flush()
+    if shell.displayhook.do_full_cache:  # `flush` raises ValueError otherwise
+        shell.displayhook.flush()
     for name in LATEST:  # IPython's dictionary of names that it hides holds their values, too
         if name in shell.user_ns_hidden:
             shell.user_ns_hidden[name] = ""

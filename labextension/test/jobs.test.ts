@@ -170,6 +170,14 @@ describe('the section of jobs', () => {
     expect(texts('button')).not.toContain('Cancel…');
   });
 
+  it('offers to log and cancel a job only to those that may', () => {
+    const own = job();
+    const other = job({ id: 'b', user: 'bob', directory: '' });
+    show(cluster({ jobs: [own, other, { ...other, id: 'c', ended: 2 }] }));
+    expect(texts('.jp-GpuShare-jobName')).toEqual(['train-1', 'b', 'c']);
+    expect(texts('.jp-GpuShare-job button')).toEqual(['Log', 'Cancel…']);
+  });
+
   it('stays while the broker is away, and says why it is old', () => {
     const state = { type: 'Error' as const, code: 'unavailable', message: 'x' };
     show(cluster());
@@ -261,6 +269,20 @@ describe('the model of jobs', () => {
       'GET jobs/train-1/log'
     ]);
     expect(model.logs.get('train-1')?.text).toBe('begun');
+  });
+
+  it('shows the other logs where one is refused, and asks no more often', async () => {
+    const jobs = [job(), job({ id: 'b' })];
+    answers['jobs?all=true'] = cluster({ jobs });
+    answers['jobs/train-1/log'] = { text: 'begun', is_cut: false };
+    for (const now of [0, 1, 2]) {
+      model.tick(now, () => true);
+      await settled();
+    }
+    expect(model.logs.get('train-1')?.text).toBe('begun');
+    expect(model.logs.get('b')?.text).toBe('no jobs/b/log');
+    expect(model.trouble).toBe('');
+    expect(asked.filter(one => one.endsWith('train-1/log'))).toHaveLength(1);
   });
 
   it('keeps what it knows when a look fails, and says so', async () => {

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { ISnapshot, IViewer } from '../src/state/snapshot';
 import { running, session, snapshot, viewer } from './states';
-import { actions, all, newPage, node, press, view } from './view/looks';
+import { actions, all, newPage, node, press, texts, view } from './view/looks';
 
 const groups = [
   { name: 'course', weight: 1, teachers: ['tina'] },
@@ -73,6 +73,18 @@ describe('a class', () => {
     await vi.waitFor(() =>
       expect(node.textContent).toContain('The class of course begins.')
     );
+  });
+
+  it.each(['0', '-30', '1,5', ''])('does not begin for %j minutes', text => {
+    show({});
+    const field = rules()!.querySelector('input')!;
+    field.value = text;
+    press('Begin the class');
+    expect(actions.holdClass).not.toHaveBeenCalled();
+    expect(texts('[role=alert]')).toEqual([
+      'A class lasts a number of minutes above 0.'
+    ]);
+    expect(field.value).toBe('90');
   });
 
   it('can be begun for any group by an administrator, and not by a user that may only look', () => {

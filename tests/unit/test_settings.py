@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -46,6 +47,17 @@ def test_a_wrong_setting_is_said_to_be_in_the_environment_where_it_was_found_the
 def test_settings_pass_through_an_environment_unchanged() -> None:
     settings = load({}, policy="las", quantum_seconds=0.125, host_capacity_bytes=1 << 33)
     assert load(as_environment(settings)) == settings
+
+
+def test_settings_hold_where_an_inherited_variable_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = load({}, auto=False, policy="fair", host_capacity_bytes=0, rulebook="")
+    others = {"AUTO": "1", "POLICY": "las", "HOST_CAPACITY_BYTES": "7", "RULEBOOK": "/rules"}
+    for name, value in others.items():
+        monkeypatch.setenv(f"JUPYTER_GPUSHARE_{name}", value)
+    child = load({**os.environ, **as_environment(settings)})
+    assert all(getattr(child, name.lower()) == getattr(settings, name.lower()) for name in others)
 
 
 def test_the_default_socket_is_in_a_directory_of_the_user() -> None:

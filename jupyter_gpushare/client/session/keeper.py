@@ -2,7 +2,8 @@
 
 The keeper notices a hang-up of the connection, so that a restarted broker learns at once which
 session has the turn, even while user code computes for minutes. It also gives the turn back between
-two iterations, when user code may do something else for minutes.
+two iterations, when user code may do something else for minutes; and between cells, when it is
+used no more, such as after a task of an event loop.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from .usage import Owner
 
 HANG_UP_LOOK_MILLISECONDS = 5_000  # a descriptor may have been closed and reused unnoticed
 IDLE_LOOK_MILLISECONDS = 50  # to see that the turn is wanted when no boundary checks it
+LEFT_SECONDS = 1.0  # without an iteration, between cells, before a turn is given back unasked
 NO_ROOM_RETRY_SECONDS = 1.0  # after survivors found no room
 END_SECONDS = 2.0  # how long the end of a process waits for keepers
 
@@ -42,6 +44,8 @@ class Keeper:
         self._turn = turn
         self._residency = residency
         self._next_try = 0.0  # when to try again to give the turn back
+        # The turn and the iterations until now, and since when they have been the same.
+        self._seen, self._seen_at = (0, 0), 0.0
         self._ends = threading.Event()
         self._wake: socket.socket | None = None  # a socket pair that ends a sleep of the thread
         self._woken: socket.socket | None = None
@@ -125,8 +129,9 @@ class Keeper:
     def _look_milliseconds(self) -> int:
         """Return the longest sleep. While a cell runs, messages do not wake the keeper: it would
         compete for the interpreter with the thread that finds the same message at its boundary."""
-        is_soon = self._residency.busy or self._turn.asked
-        return IDLE_LOOK_MILLISECONDS if is_soon else HANG_UP_LOOK_MILLISECONDS
+        if self._residency.busy or self._turn.asked:
+            return IDLE_LOOK_MILLISECONDS
+        return int(1000 * LEFT_SECONDS) if self._turn.holding else HANG_UP_LOOK_MILLISECONDS
 
     def _look_between_iterations(self) -> None:
         """Between iterations, take messages and give the turn back if it is wanted: user code may
@@ -157,14 +162,24 @@ class Keeper:
             self._next_try = time.monotonic() + NO_ROOM_RETRY_SECONDS
 
     def _give_back_if_wanted(self) -> None:
-        if self._is_due():
+        is_left = self._is_left()
+        if self._is_due(is_left):
             self._turn.look()
-            if self._turn.asked is not None and self._turn.holding:
+            if (is_left or self._turn.asked is not None) and self._turn.holding:
                 self._turn.give_back()
 
-    def _is_due(self) -> bool:
-        """Whether the turn is wanted, no iteration is open any more, and survivors may move."""
-        if not (self._turn.asked or self._link.connected().has_news()):
+    def _is_left(self) -> bool:
+        """Whether no cell runs, so that the end of none gives the turn back, and no iteration has
+        ended for a while. A thread or a task that trains on requests the next turn."""
+        now, seen = time.monotonic(), (self._turn.number, self._owner.iterations)
+        if self._residency.busy or seen != self._seen:
+            self._seen, self._seen_at = seen, now
+        return now >= self._seen_at + LEFT_SECONDS
+
+    def _is_due(self, is_left: bool) -> bool:
+        """Whether the turn is wanted or left, no iteration is open any more, and survivors may
+        move."""
+        if not (is_left or self._turn.asked or self._link.connected().has_news()):
             return False
         if self._owner.inside:
             self._owner.close_if_idle()

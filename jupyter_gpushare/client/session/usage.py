@@ -31,6 +31,7 @@ class Owner(Protocol):
     # This lock is taken before the link's. While a thread has it, no other begins an iteration.
     entering: Any
     inside: bool  # an iteration is open
+    iterations: int  # that have ended
     # It is called with `entering`, and closes the open iteration if no thread computes in it.
     close_if_idle: Callable[[], None]
 

@@ -58,7 +58,7 @@ export class JobsModel implements IJobs {
         await Promise.all(
           shown.map(async ({ id }): Promise<[string, IJobLog]> => [
             id,
-            await request(this._send, ['jobs', id, 'log'])
+            await this._logOf(id)
           ])
         )
       );
@@ -68,6 +68,15 @@ export class JobsModel implements IJobs {
     }
     this._looking = false;
     this._changed.emit();
+  }
+
+  /** One that cannot be read says why, and the others are shown. */
+  private async _logOf(id: string): Promise<IJobLog> {
+    try {
+      return await request(this._send, ['jobs', id, 'log']);
+    } catch (error) {
+      return { text: (error as Error).message, is_cut: false };
+    }
   }
 
   private _changed = new Signal<this, void>(this);

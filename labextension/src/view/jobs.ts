@@ -156,15 +156,22 @@ function jobOf(job: IJobView, known: IJobs, controls: IControls): INode {
       size(job, controls)
     ),
     div('p', 'reason', { title: job.sentence }, job.line),
-    div(
-      'span',
-      'buttons',
-      {},
-      logButton(job, controls),
-      ...(isPresent(job) ? cancelButtons(job, known, controls) : [])
-    ),
+    isForViewer(job)
+      ? div(
+          'span',
+          'buttons',
+          {},
+          logButton(job, controls),
+          ...(isPresent(job) ? cancelButtons(job, known, controls) : [])
+        )
+      : null,
     isOpen(logName(job.id)) ? log(job, known, controls) : null
   );
+}
+
+/** The service names the directory of a job to those that may act on it. */
+function isForViewer({ directory }: IJobView): boolean {
+  return directory !== '';
 }
 
 /** `2 GPUs · 1 h 4 min`, the time since it began first, until its end. */

@@ -90,7 +90,7 @@ function classThatIsOn(one: IClassView, viewModel: IViewModel): INode {
  * long.
  */
 function beginning(viewModel: IViewModel): Child {
-  const { trans, snapshot, actions, viewer, act } = viewModel;
+  const { trans, snapshot, actions, viewer, act, refuse } = viewModel;
   const groups = (snapshot.groups ?? []).filter(({ name }) =>
     teaches(viewer, snapshot, name)
   );
@@ -105,16 +105,14 @@ function beginning(viewModel: IViewModel): Child {
   const begin = (event: Event) => {
     const form = (event.target as Element).parentElement!;
     const group = form.querySelector('select')!.value;
-    const minutes = Number(form.querySelector('input')!.value);
+    const field = form.querySelector('input')!;
+    const seconds = 60 * Number(field.value); // 0 where the text is no number
+    if (!(seconds > 0)) {
+      refuse(trans.__('A class lasts a number of minutes above 0.'), field);
+      return;
+    }
     const told = trans.__('The class of %1 begins.', group);
-    act(
-      actions.holdClass({
-        group,
-        on: true,
-        ...(minutes > 0 && { seconds: 60 * minutes })
-      }),
-      told
-    );
+    act(actions.holdClass({ group, on: true, seconds }), told);
   };
   const names = groups.map(({ name }) => h('option', { value: name }, name));
   return div(

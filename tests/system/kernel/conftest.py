@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -65,6 +66,12 @@ class Notebook(FrontEnd):
         self.manager.interrupt_kernel()
         return self.finish()
 
+    def send(self, kind: str, **content: object) -> str:
+        """Send another message than a cell, such as one to a widget; return its id."""
+        message = self.client.session.msg(kind, content)
+        self.client.shell_channel.send(message)
+        return str(message["header"]["msg_id"])
+
     def complete(self, code: str) -> list[str]:
         reply = self.client.complete(code, reply=True, timeout=CELL_SECONDS)["content"]
         return [code[: reply["cursor_start"]] + match for match in reply["matches"]]
@@ -118,6 +125,21 @@ def start(
 
     with maker(start, Notebook.kill) as made:
         yield made
+
+
+Configure = Callable[..., None]
+
+
+@pytest.fixture
+def configure(tmp_path: Path) -> Configure:
+    """Write the configuration of the kernels that start."""
+
+    def configure(**sections: object) -> None:
+        profile = tmp_path / "ipython" / "profile_default"
+        profile.mkdir(parents=True)
+        (profile / "ipython_kernel_config.json").write_text(json.dumps(sections))
+
+    return configure
 
 
 def load(notebook: Notebook) -> Notebook:

@@ -18,6 +18,7 @@ from jupyter_gpushare.wire.messages import Evict
 
 from ...conftest import FakeGpus, Sessions
 from ...polling import until
+from ..whole.conftest import Cell
 from ..whole.test_notebooks import Subshell
 from .conftest import TRAIN, Start, WaitUntil, load
 
@@ -85,6 +86,19 @@ def test_an_interrupted_training_gives_the_turn_back(trainer: Any, wait_until: W
     wait_until(lambda states: states == {"train.ipynb": "idle"})
 
 
+LEFT_OPEN = """
+import jupyter_gpushare as gpushare
+batches = enumerate(gpushare.iterations([1, 2]))
+next(batches)
+"""
+
+
+@pytest.mark.system
+def test_unchanged_code_takes_turns_after_a_cell_that_has_left_a_loop_open(trainer: Any) -> None:
+    trainer.run(LEFT_OPEN)
+    assert trainer.run(f"{CURRENT}\nstep()\nprint(current().holding)").stdout == "True\n"
+
+
 WIDGET = "def opened(comm, message): comm.on_msg(lambda message: comm.send('heard'))\n"
 WIDGET += "get_ipython().kernel.comm_manager.register_target('widget', opened)"
 
@@ -108,6 +122,81 @@ def test_an_interrupted_wait_stops_at_once_and_the_next_cell_works(
     wait_until(lambda states: states == {"cnn.ipynb": "running", "train.ipynb": "idle"})
     neighbour.give()
     assert notebook.run(TURN + "print('mine')").stdout == "mine\n"
+
+
+REACT = """
+import time
+def react(message):
+    step()
+    print("trained", flush=True)
+    while message["content"]["data"] == "wait":
+        time.sleep(0.01)
+    1 / 0
+def opened(comm, message):
+    comm.on_msg(react)
+get_ipython().kernel.comm_manager.register_target("widget", opened)
+"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("data", ["fail", "wait"])
+def test_a_callback_of_a_widget_gives_the_turn_back_if_it_fails_or_is_interrupted(
+    trainer: Any, sessions: Sessions, data: str
+) -> None:
+    trainer.run("%gpushare policy fifo")
+    trainer.run(REACT)
+    trainer.shows(trainer.send("comm_open", comm_id="one", target_name="widget", data={}))
+    message, shown = trainer.send("comm_msg", comm_id="one", data=data), Cell()
+    while "trained" not in shown.stdout:
+        trainer.read(message, shown)
+    if data == "wait":
+        assert sessions()["train.ipynb"].state == "running"
+        trainer.manager.interrupt_kernel()
+    until(lambda: is_idle(sessions))
+    trainer.run("step()")
+    until(lambda: is_idle(sessions))
+
+
+def is_idle(sessions: Sessions) -> bool:
+    view = sessions()["train.ipynb"]
+    return view.state == "idle" and not view.busy
+
+
+LATER = """
+import asyncio
+async def later(fails):
+    await asyncio.sleep(0.1)
+    for _ in range(20):
+        step()
+    if fails:
+        loss = model(torch.ones(8, 4)).sum()
+        1 / 0
+"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_task_that_has_trained_after_its_cell_gives_the_turn_back(
+    trainer: Any, sessions: Sessions, wait_until: WaitUntil, fails: bool
+) -> None:
+    trainer.run(LATER)
+    trainer.run(f"task = asyncio.ensure_future(later({fails}))")
+    wait_until(lambda states: states == {"train.ipynb": "running"})
+    until(lambda: is_idle(sessions))
+
+
+@pytest.mark.parametrize("empty", ["", " \n"])
+def test_an_empty_cell_ends_no_other_one(notebook: Any, sessions: Sessions, empty: str) -> None:
+    notebook.run("%gpushare on")
+    notebook.run(empty)
+    inside = f"get_ipython().run_cell({empty!r})\nprint('begun', flush=True)"
+    notebook.begin(f"%%gpushare --weight 3\n{inside}\nimport time\nwhile True: time.sleep(0.01)")
+    notebook.until(lambda cell: "begun" in cell.stdout)
+    view = sessions()["train.ipynb"]
+    assert (view.weight, view.busy) == (3, True)
+    notebook.interrupt()
+    until(lambda: is_idle(sessions))
+    assert sessions()["train.ipynb"].weight == 1
 
 
 @pytest.mark.system
@@ -227,9 +316,20 @@ import time
 while "is_over" not in globals():
     time.sleep(0.01)
 get_ipython().run_cell("is_on = [current() is not None]")
+# It handles a message of a widget, as a cell may that waits for one.
+get_ipython().kernel.pre_handler_hook()
+get_ipython().kernel.post_handler_hook()
 get_ipython().run_cell("%%gpushare --weight 3\\nis_heavy = current().weight")
 print(*is_on, current().weight == is_heavy, current() is not None)
 """
+
+
+def test_a_session_that_the_end_of_a_cell_opens_is_idle(notebook: Any, sessions: Sessions) -> None:
+    notebook.run("%gpushare on")
+    notebook.run("%%gpushare --name other.ipynb\nprint()")
+    until(lambda: is_idle(sessions))
+
+
 CHANGED_BY_ANOTHER = """
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Change

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,10 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from ...conftest import Sessions
-from .conftest import Start, WaitUntil
+from ...polling import until
+from .conftest import Configure, Start, WaitUntil
 
+AT_START = {"extensions": ["jupyter_gpushare"]}
 HEAVY = ("torch", "rich", "psutil", "pynvml", "jupyter_server")
 
 
@@ -28,11 +29,8 @@ def test_loading_starts_no_broker(notebook: Any, settings: Any) -> None:
     assert not Path(settings.socket).exists()
 
 
-def test_the_extension_can_be_loaded_by_configuration(start: Start, tmp_path: Path) -> None:
-    profile = tmp_path / "ipython" / "profile_default"
-    profile.mkdir(parents=True)
-    extensions = {"InteractiveShellApp": {"extensions": ["jupyter_gpushare"]}}
-    (profile / "ipython_kernel_config.json").write_text(json.dumps(extensions))
+def test_the_extension_can_be_loaded_by_configuration(start: Start, configure: Configure) -> None:
+    configure(InteractiveShellApp=AT_START)
     notebook = start()
     assert "Sharing was not on" in notebook.run("%gpushare off").text
 
@@ -42,6 +40,14 @@ def test_auto_in_the_environment_shares_at_once(start: Start, sessions: Sessions
     notebook = start(JUPYTER_GPUSHARE_AUTO="1", JPY_SESSION_NAME="train.ipynb")
     assert "GPU sharing is on for train.ipynb" in notebook.run("%load_ext jupyter_gpushare").text
     assert list(sessions()) == ["train.ipynb"]
+
+
+def test_a_kernel_that_shares_from_its_start_is_idle_until_its_first_cell(
+    start: Start, configure: Configure, sessions: Sessions
+) -> None:
+    configure(InteractiveShellApp=AT_START)
+    start(JUPYTER_GPUSHARE_AUTO="1", JPY_SESSION_NAME="train.ipynb")
+    until(lambda: [view.busy for view in sessions().values()] == [False])
 
 
 def test_auto_that_cannot_share_says_why_and_loads(start: Start) -> None:

@@ -18,7 +18,7 @@ from jupyter_gpushare.wire.messages import Change
 
 from ...conftest import Look, Sessions
 from ...polling import until
-from .conftest import TRAIN, Start, WaitUntil, load
+from .conftest import TRAIN, Configure, Start, WaitUntil, load
 
 
 def one(sessions: Sessions) -> Any:
@@ -334,6 +334,13 @@ def test_tidy_tells_what_each_thing_has_held(with_torch: Any) -> None:
     notebook.run("del kept; net.zero_grad()")
     told = notebook.run("%gpushare tidy").text
     assert told.endswith("are forgotten; no tensors were freed by that.")
+
+
+def test_tidy_forgets_the_last_error_where_no_results_are_kept(
+    start: Start, configure: Configure
+) -> None:
+    configure(InteractiveShell={"cache_size": 0})
+    assert "are forgotten" in load(start()).run("%gpushare tidy").text
 
 
 # --- mistakes -------------------------------------------------------------------------------------

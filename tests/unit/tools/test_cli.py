@@ -82,6 +82,31 @@ def test_a_reader_that_has_enough_gets_no_complaint(cnn: Client, words: str) -> 
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ("status >&-", 0, ""),
+        (
+            "policy >/dev/full",
+            1,
+            "jupyter gpushare: the output is incomplete: No space left on device\n",
+        ),
+    ],
+)
+def test_output_that_nothing_takes_is_lost_and_a_full_disk_is_reported(
+    cnn: Client, words: str, status: int, said: str
+) -> None:
+    line = " ".join([*COMMAND, words])
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (status, said)
+
+
+def test_a_terminal_without_our_characters_shows_others(cnn: Client) -> None:
+    done = gpushare("policy", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "? | fair" in done.stdout
+
+
 # --- policy ---------------------------------------------------------------------------------------
 
 
@@ -519,7 +544,7 @@ def test_a_file_of_rules_is_checked_without_a_broker(rules: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         f"jupyter gpushare: the rules in {rules} are wrong: weight in [groups.course] = 0 is wrong;"
-        " right is a number above 0 and at most 1000\n"
+        " right is a number from 0.001 to 1000\n"
     )
 
 
