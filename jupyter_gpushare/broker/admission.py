@@ -8,6 +8,7 @@ from .. import _core
 from ..errors import DoesNotFit, InvalidValue, NotPermitted, OverQuota, ProtocolError
 from ..wire.messages import Close, Done, NewKey, Notice, Open, Opened, RenewKey, Rests, Yield
 from . import validation
+from .access.identity import Identity
 from .access.permissions import Permission
 from .accounting.meter import Meter
 from .admin.enforcement import Enforcement
@@ -19,8 +20,8 @@ from .state import BrokerState
 
 
 class Admission:
-    """Opens and closes sessions. Owns no state: `sessions` has the records, and `grants` the
-    turns."""
+    """Opens and closes sessions: `sessions` has the records, and `grants` the turns. Owns only
+    which users the trusted groups had by the rules before."""
 
     def __init__(
         self,
@@ -33,6 +34,7 @@ class Admission:
         self._demands = demands
         self._meter = meter
         self._enforcement = enforcement
+        self._trusted = state.rules.rules.trusted_users
 
     # --- a session opens -----------------------------------------------------------------------
 
@@ -211,18 +213,40 @@ class Admission:
 
     # --- trust domains -------------------------------------------------------------------------
 
-    def _belonging(self, peer: Peer) -> tuple[str, str]:
-        """Return the group and the trust domain of its user."""
-        group = self._state.rules.group_of(peer)
-        return group, self._state.rules.rules.domain_of(peer.user, group)
+    def follow_rules(self) -> None:
+        """Follow the rules, which may have changed the group of any user, connected or not."""
+        before, self._trusted = self._trusted, self._state.rules.rules.trusted_users
+        for domain, users in before.items():
+            if self._trusted.get(domain) != users:
+                self._renew(domain)
+        for record in self._state.sessions:
+            self._reconsider(record)
 
-    def reconsider(self, record: SessionRecord) -> None:
+    def follow_identity(self, peer: Peer, before: Identity) -> None:
+        """Follow a change of the user that a connection stands for, or of the user's groups."""
+        _, domain = self._belonging(before)
+        if domain != self._belonging(peer)[1]:
+            self._renew(domain)
+        if peer.session is not None:
+            self._reconsider(self._state.sessions.of(peer))
+
+    def _belonging(self, one: Peer | Identity) -> tuple[str, str]:
+        """Return the group and the trust domain of the user."""
+        group = self._state.rules.group_of(one)
+        return group, self._state.rules.rules.domain_of(one.user, group)
+
+    def _reconsider(self, record: SessionRecord) -> None:
         """Close the connection of a session whose group or trust domain has changed, so that it
-        comes back. The others continue with memory that it does not map."""
+        comes back."""
         if (record.group, record.domain) != self._belonging(record.peer):
-            self._state.grants.leave_domain(record.domain)
-            self._renew_keys(record.domain)  # before the session that leaves learns of it
             record.peer.close()
+
+    def _renew(self, domain: str) -> None:
+        """Let the domain continue with memory that no process maps yet: a user that has left it may
+        have a process that maps the present memory, with a session or without. This happens before
+        a session that leaves learns of it."""
+        self._state.grants.leave_domain(domain)
+        self._renew_keys(domain)
 
     def _renew_keys(self, domain: str) -> None:
         """Invalidate the direct handoffs that a leaving session may hold for the others of the

@@ -56,6 +56,7 @@ from ..wire.messages import (
 )
 from ..wire.snapshot import Snapshot, in_words
 from . import validation
+from .access.identity import Identity
 from .access.permissions import Permission
 from .access.tickets import Tickets
 from .accounting.accounts import AccountBook
@@ -211,12 +212,11 @@ class Service:
         """Take the chunks that a session has made for its lane."""
         self._grants.take_chunks(peer, batch)
 
-    def follow_identity(self, peer: Peer) -> None:
+    def follow_identity(self, peer: Peer, before: Identity) -> None:
         """Follow a change of the user that the connection stands for, or of the user's groups."""
         self.sessions.note_change()
         self.sessions.note_members()
-        if peer.session is not None:
-            self._admission.reconsider(self.sessions.of(peer))
+        self._admission.follow_identity(peer, before)
 
     def lost(self, peer: Peer, now: float) -> None:
         """Remove the session of a connection that has ended: its place is free at once."""
@@ -294,8 +294,7 @@ class Service:
         rules = self._rules.rules
         self.sessions.note_members()
         self.accounts.follow_rules(rules.accounting.retention_days, rules.time_zone)
-        for record in self.sessions:
-            self._admission.reconsider(record)
+        self._admission.follow_rules()
 
     def _tell_waiters(self, now: float) -> None:
         for device in self._devices:

@@ -188,14 +188,20 @@ class AccountBook:
 
     def _turn_clock(self) -> None:
         unix = self._clock()
-        if (hour := int(unix // HOUR_SECONDS) * HOUR_SECONDS) != self._hour:
-            self._hour = hour
-            self._names.clear()
         if not self._day <= unix < self._day_ends:
             was_set_back = unix < self._day
             self._begin_day(unix)
             if was_set_back:
                 self._read_day()
+        if (hour := self._hour_of(unix)) != self._hour:
+            self._hour = hour
+            self._names.clear()
+
+    def _hour_of(self, unix: float) -> int:
+        """Return when the present hour began: an hour of UTC, or midnight within it. Without the
+        latter, the first half hour of a day in India would belong to the day before."""
+        midnights = self._day, Zone().day_of(unix)[0]  # by the rules, and by this machine
+        return int(max(unix // HOUR_SECONDS * HOUR_SECONDS, *midnights))
 
     def _begin_day(self, unix: float) -> None:
         self._day, self._day_ends = self._zone.day_of(unix)

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Meta, field
 
-from ...wire.messages import MAX_WEIGHT, WEIGHTS
+from ...wire.messages import MAX_WEIGHT, MIN_WEIGHT, WEIGHTS
 
 Day = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 DAYS: tuple[Day, ...] = get_args(Day)
@@ -120,7 +120,7 @@ Count = Annotated[
 AtLeastOne = Annotated[
     Annotated[int, Meta(ge=1)] | None, Meta(description="a whole number from 1 upwards")
 ]
-Weight = Annotated[float, Meta(gt=0, le=MAX_WEIGHT, description=WEIGHTS)]
+Weight = Annotated[float, Meta(ge=MIN_WEIGHT, le=MAX_WEIGHT, description=WEIGHTS)]
 Users = Annotated[list[str], Meta(description='a list of names of users, as ["ann", "bob"]')]
 Switch = Annotated[bool, Meta(description="true or false")]
 
@@ -283,6 +283,17 @@ class Rulebook(RulebookTable, frozen=True):
         """Return the trust domain. The name of a user cannot be mistaken for that of a group."""
         is_trusted = group in self.groups and self.groups[group].trusted
         return f"group:{group}" if is_trusted else f"user:{user}"
+
+    @property
+    def trusted_users(self) -> dict[str, list[tuple[set[str], str, str]]]:
+        """What decides which users each trust domain of a group has: the users that this group and
+        those before it name, since a user is in the first group that has them."""
+        named = [({*one.members}, one.unix_group, one.hub_group) for one in self.groups.values()]
+        return {
+            self.domain_of("", name): named[:count]
+            for count, (name, group) in enumerate(self.groups.items(), 1)
+            if group.trusted
+        }
 
     def limits(self, key: str, user: str, group: str) -> Iterator[Limit]:
         """Yield what the quota `key` allows the user, and all users of the group together."""

@@ -11,6 +11,7 @@ from ...errors import InvalidValue
 from ...wire.demand import Demand
 from ...wire.messages import ClassMode
 from ...wire.snapshot import ACTIVE, ClassView, GroupView, ReservationView
+from ..access.identity import Identity
 from ..access.permissions import Permission, Person, Resource
 from ..peer import Peer
 from ..sessions import SessionRecord, Sessions
@@ -84,8 +85,8 @@ class RuleEngine:
     def person(self, peer: Peer) -> Person:
         return Person.of(peer, self.rules)
 
-    def group_of(self, peer: Peer) -> str:
-        return self.rules.group_of(peer.user, peer.groups)
+    def group_of(self, one: Peer | Identity) -> str:
+        return self.rules.group_of(one.user, one.groups)
 
     def groups(self) -> list[GroupView]:
         return [

@@ -150,9 +150,9 @@ class Endpoint:
         return [each for each in self._connections if each.issuer is server]
 
     def _follow(self, connection: Connection, identity: Identity) -> None:
-        if identity != connection.identity:
+        if identity != (before := connection.identity):
             connection.stands_for(identity)
-            self.service.follow_identity(connection)
+            self.service.follow_identity(connection, before)
 
     def soon(self, call: Callable[[], None]) -> None:
         """Make the call after the present event."""
@@ -267,6 +267,7 @@ def run(settings: Settings) -> None:
         journal = RecoveryJournal(journal_file.fileno())
         changes = LiveChanges(settings, path.with_suffix(".changes"))
         changes.report()
+        was_in_use |= bool(journal.missing)
         is_in_use = asyncio.run(
             _serve(settings, rulebook, accounts, journal, changes, listener, file, was_in_use)
         )

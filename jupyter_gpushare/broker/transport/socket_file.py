@@ -59,7 +59,7 @@ class SocketFile:
 def open_lock(path: Path) -> IO[str]:
     """Open the lock for this user alone: other users could take it as well. Its content is not
     trusted."""
-    return open(open_own(path, os.O_APPEND), "a+", errors="replace")
+    return open(open_own(path), "r+", errors="replace")
 
 
 def own_socket(lock: IO[str], path: Path) -> bool:
@@ -76,7 +76,6 @@ def own_socket(lock: IO[str], path: Path) -> bool:
         time.sleep(RETRY_SECONDS)
     lock.seek(0)
     was_in_use = bool(lock.read())
-    lock.truncate(0)
     _sign(lock)
     return was_in_use
 
@@ -118,8 +117,9 @@ def _is_answered(path: Path) -> bool:
 
 
 def _sign(lock: IO[str]) -> None:
-    lock.write(f"{os.getpid()}\n")
-    lock.flush()
+    """Replace the content. The lock is never empty meanwhile: if this process ends here, the next
+    broker must still know of sessions."""
+    os.truncate(lock.fileno(), os.pwrite(lock.fileno(), f"{os.getpid()}\n".encode(), 0))
 
 
 def listen(path: Path, settings: Settings) -> socket.socket:

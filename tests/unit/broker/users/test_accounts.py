@@ -176,6 +176,30 @@ def test_sums_are_by_user_group_notebook_day_and_hour(accounts: AccountBook, clo
     assert sums("hour") == {"2026-11-17 12:00": 1.5, "2026-11-17 13:00": 1.0}
 
 
+@pytest.fixture
+def in_india(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The time zone of this machine is that of India."""
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize("zone", ["", "UTC"])
+@pytest.mark.usefixtures("in_india")
+def test_no_hour_of_a_report_belongs_to_two_days(
+    accounts: AccountBook, clock: Clock, zone: str
+) -> None:
+    accounts.follow_rules(400, Zone(zone))
+    _, midnight = Zone().day_of(NOON)
+    clock.passes(midnight - 5.0 - clock.unix)
+    accounts.follow(clock.now, {"a": seen()})
+    looks(accounts, clock, 4.0, {"a": seen(4.0)})
+    looks(accounts, clock, 11.0, {"a": seen(14.0)})
+    assert [row.device_seconds for row in rows(accounts, "day")] == [4.0, 10.0]
+
+
 def test_the_largest_use_comes_first_and_days_and_hours_come_in_their_order(
     accounts: AccountBook, clock: Clock
 ) -> None:
@@ -231,12 +255,19 @@ def test_a_day_begins_at_midnight_in_the_time_zone_of_the_rules(
     assert accounts.used_today("ada") == 0.0
 
 
-def test_a_new_broker_knows_the_usage_of_today(path: Path, clock: Clock) -> None:
+@pytest.mark.parametrize("zone", ["", "Asia/Kolkata", "Asia/Kathmandu"])
+def test_a_new_broker_knows_the_usage_of_today(path: Path, clock: Clock, zone: str) -> None:
+    """Midnight is within an hour of UTC in India and Nepal."""
+    midnight, _ = Zone(zone).day_of(NOON)
+    clock.passes(midnight - 5.0 - clock.unix)
     with opened_at(path, clock) as before:
+        before.follow_rules(400, Zone(zone))
         before.follow(clock.now, {"a": seen()})
-        looks(before, clock, 10.0, {"a": seen(10.0)})
+        looks(before, clock, 4.0, {"a": seen(4.0)})
+        looks(before, clock, 11.0, {"a": seen(14.0)})
     clock.passes(60.0)
     with opened_at(path, clock) as after:
+        after.follow_rules(400, Zone(zone))
         assert (after.used_today("ada"), after.used_today_by_group("ml")) == (10.0, 10.0)
 
 

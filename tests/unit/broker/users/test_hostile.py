@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import psutil
 import pytest
 
 from jupyter_gpushare._core import HostLaneMemory
+from jupyter_gpushare.broker.access.identity import Identity
 from jupyter_gpushare.broker.accounting.accounts import MOST_LOST, MOST_OF_A_USER, AccountBook, Seen
 from jupyter_gpushare.broker.accounting.ledger import UsageDatabase
 from jupyter_gpushare.broker.accounting.reports import REPORTS_OF_A_USER
@@ -200,19 +202,60 @@ def memory_of_a_turn(visitor: Visitor, turn: int) -> int:
     return visitor.last(m.Grant).memory
 
 
-def test_a_session_that_leaves_a_trusted_group_maps_no_memory_that_the_others_use(
+class Lab:
+    """A trusted group of bob and, by a group of the hub, ann. The methods `by_...` remove ann."""
+
+    RULES = TRUSTED.format('"bob"') + 'hub_group = "students"\n'
+
+    def __init__(self, service: Service, rules: Path) -> None:
+        self._service, self._rules = service, rules
+        self.ann, self.bob = Visitor(service, "ann"), Visitor(service, "bob")
+        self.ann.groups = frozenset({"students"})
+        self.ann.opens("ann")
+        self.bob.opens("bob", handoff_slot="m", key="0" * 32)
+
+    def by_its_rules(self) -> None:
+        self.writes(TRUSTED.format('"bob"'))
+
+    def by_a_group_before_it(self) -> None:
+        self.writes(f'[groups.first]\nmembers = ["ann"]\n{self.RULES}')
+
+    def by_the_hub(self) -> None:
+        before, self.ann.groups = self.ann.groups, frozenset()
+        self._service.follow_identity(self.ann, Identity("ann", before))
+
+    def writes(self, rules: str) -> None:
+        self._rules.write_text(rules)
+        self._service.tick(2.0)
+
+
+@pytest.mark.parametrize("remove", [Lab.by_its_rules, Lab.by_a_group_before_it, Lab.by_the_hub])
+@pytest.mark.parametrize("leave", [None, m.Rests(1000), m.Close()], ids=["open", "rests", "off"])
+def test_a_user_that_leaves_a_trusted_group_maps_no_memory_that_the_others_use(
+    ruled: Any, rules: Path, remove: Callable[[Lab], None], leave: m.Rests | m.Close | None
+) -> None:
+    lab = Lab(ruled(Lab.RULES), rules)
+    shared = memory_of_a_turn(lab.ann, 1)
+    lab.ann.says(m.Finish(1))
+    if leave is not None:
+        lab.ann.says(leave)
+    assert memory_of_a_turn(lab.bob, 1) == shared != 0
+    lab.bob.says(m.Finish(1))
+    remove(lab)
+    assert (lab.ann.is_open, lab.bob.is_open) == (leave is not None, True)
+    assert len(lab.bob.heard_of(m.RenewKey)) == 1
+    assert memory_of_a_turn(lab.bob, 2) not in (0, shared)
+
+
+def test_new_rules_that_leave_the_users_of_a_group_alone_leave_its_memory(
     ruled: Any, rules: Path
 ) -> None:
-    service = ruled(TRUSTED.format('"ann", "bob"'))
-    ann, bob = visitors(service, "ann", "bob")
-    shared = memory_of_a_turn(ann, 1)
-    ann.says(m.Finish(1))
-    assert memory_of_a_turn(bob, 1) == shared != 0
-    bob.says(m.Finish(1))
-    rules.write_text(TRUSTED.format('"bob"'))
-    service.tick(2.0)
-    assert (ann.is_open, bob.is_open) == (False, True)
-    assert memory_of_a_turn(bob, 2) not in (0, shared)
+    lab = Lab(ruled(Lab.RULES), rules)
+    shared = memory_of_a_turn(lab.bob, 1)
+    lab.bob.says(m.Finish(1))
+    lab.writes(Lab.RULES + 'weight = 2\n[groups.next]\nmembers = ["ann"]\n')
+    assert not lab.bob.heard_of(m.RenewKey)
+    assert memory_of_a_turn(lab.bob, 2) == shared != 0
 
 
 def test_a_session_with_a_turn_keeps_its_memory_while_another_leaves_the_group(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from jupyter_gpushare.broker.access.identity import Identity
 from jupyter_gpushare.broker.grants.recovery import HeldTurn, RecoveryJournal
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
@@ -197,7 +198,7 @@ def test_a_watcher_is_told_of_other_permissions_before_the_snapshot_with_them(
         assert welcome == replace(first, is_administrator=is_administrator)
         assert isinstance(shown, Snapshot)
     ann.is_owner = True  # as the hub says by now
-    broker.service.follow_identity(ann)
+    broker.service.follow_identity(ann, Identity("ann"))
     broker.passes(1.0)
     assert ann.last(m.Welcome).is_administrator
     assert len(ann.heard_of(m.Welcome)) == 4

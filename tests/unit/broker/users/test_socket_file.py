@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -16,15 +17,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from jupyter_gpushare.broker.transport.socket_file import open_lock, own_socket
 from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.demand import Demand
+from jupyter_gpushare.wire.handoff_slot import HandoffSlot
 from jupyter_gpushare.wire.launch import log_path, try_connect
-from jupyter_gpushare.wire.messages import Open, SetPolicy
+from jupyter_gpushare.wire.messages import Grant, Open, Request, SetPolicy
 
 from ....conftest import wait_for_exit
-from ..processes import open_files, run_broker
+from ....polling import next_of
+from ..processes import as_user, open_files, run_broker
+
+DEMAND = Demand(1000, 1000, measured=True)
 
 
 @pytest.fixture
@@ -60,8 +66,7 @@ def test_a_broker_that_starts_after_a_removed_directory_knows_of_sessions_and_li
     settings: Settings, broker_pid: int, lock: Path
 ) -> None:
     client = Client.connect(settings)
-    demand = Demand(1000, 1000, measured=True)
-    client.ask(Open(id="a", name="a", device="host", demand=demand))
+    client.ask(Open(id="a", name="a", device="host", demand=DEMAND))
     client.ask(SetPolicy("las"))
     shutil.rmtree(lock.parent)
     wait_for_exit(broker_pid)
@@ -82,6 +87,43 @@ def test_a_lock_of_garbage_stops_no_broker(settings: Settings, lock: Path) -> No
     lock.write_bytes(b"\xff\x00\xfe" * 1000)
     with Client.connect(settings) as client:
         assert lock.read_text() == f"{client.welcome.pid}\n"
+
+
+def test_a_broker_that_cannot_sign_the_lock_leaves_the_word_of_the_one_before(
+    settings: Settings, lock: Path
+) -> None:
+    """So does one that is killed before it has signed."""
+
+    def was_in_use() -> bool:
+        with open_lock(lock) as taken:
+            return own_socket(taken, Path(settings.socket))
+
+    def cannot_write() -> bool:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        return was_in_use()
+
+    assert not was_in_use()
+    assert "File too large" in as_user(0, cannot_write)
+    assert was_in_use()
+    assert lock.read_text() == f"{os.getpid()}\n"
+
+
+def test_a_turn_in_the_journal_keeps_others_from_one_even_beside_an_empty_lock(
+    settings: Settings, lock: Path
+) -> None:
+    with contextlib.closing(HandoffSlot()) as slot, Client.connect(settings) as holder:
+        key = slot.new_key()
+        holder.ask(Open("a", "a", "host", demand=DEMAND, handoff_slot=slot.name, key=key))
+        holder.send(Request(1))
+        next_of(holder, Grant)
+        os.kill(killed := holder.welcome.pid, signal.SIGKILL)
+        wait_for_exit(killed)
+        lock.write_text("")
+        with Client.connect(settings) as other:
+            other.ask(Open("b", "b", "host", demand=DEMAND))
+            other.send(Request(1))
+            (view,) = other.look().devices[0].sessions
+            assert (view.id, view.state) == ("b", "waiting")
 
 
 STARTER = """
