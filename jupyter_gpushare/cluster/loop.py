@@ -9,7 +9,7 @@ from functools import partial
 from threading import Event, Lock
 from typing import TypeVar
 
-from ..errors import BrokerUnavailable, cause
+from ..errors import BrokerUnavailable, ConnectionLost, cause
 from .service import ClusterService
 
 Answer = TypeVar("Answer")
@@ -28,22 +28,38 @@ class ServiceLoop:
         self._restoring = Lock()
         self._lock = Lock()  # for the service; not held while the engine is asked
         self._service: ClusterService | None = None
+        self._ends = False  # its process is about to end
 
     def run(self, tell: Callable[[ClusterService], None], stopped: Event) -> None:
-        """Run steps until `stopped` is set. `tell` is called after each step."""
+        """Run steps until `stopped` is set. `tell` is called after each step, and may set it. No
+        question is answered after that."""
+
+        def told(service: ClusterService) -> None:
+            tell(service)
+            self._ends = stopped.is_set()
+
         while not stopped.wait(self._seconds):
             try:
-                self._step(tell)
+                self._step(told)
             except (sqlite3.Error, OSError) as error:
                 print(f"nothing is started, since a step failed: {cause(error)}", file=sys.stderr)
+        self._ends = True
 
     def ask(self, question: Callable[[ClusterService], Answer]) -> Answer:
         """Ask the service, from any thread. Raises BrokerUnavailable if the journal cannot be
-        written, and the errors of the question."""
+        written, ConnectionLost if another service has to be asked, and the errors of the
+        question."""
         try:
-            return self._locked(self._restored(), question)
+            return self._locked(self._restored(), partial(self._answer, question))
         except (sqlite3.Error, OSError) as error:
             raise BrokerUnavailable(f"nothing is changed: {cause(error)}") from None
+
+    def _answer(
+        self, question: Callable[[ClusterService], Answer], service: ClusterService
+    ) -> Answer:
+        if self._ends:  # it would keep a job that it never starts
+            raise ConnectionLost("the service of jobs has just ended")
+        return question(service)
 
     def _restored(self) -> ClusterService:
         """Return the service, restored if necessary. Its first decision is carried out by the next

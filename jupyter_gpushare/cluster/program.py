@@ -20,8 +20,8 @@ from .engines.engine import HERE, Engine
 from .engines.local import Devices, LocalEngine, declared
 from .engines.sbatch import options_in, options_of_job
 from .engines.slurm import SlurmEngine
-from .engines.timeout import EngineWithTimeout
-from .hands.command import Ran
+from .engines.timeout import ANSWER_SECONDS, EngineWithTimeout
+from .hands.command import SECONDS, Ran
 from .hands.hands import Hands, words_of
 from .journal import Journal
 from .looks.verdicts import Bounds
@@ -31,6 +31,7 @@ from .server import Access, Server
 from .service import ClusterService
 
 LOOK_SECONDS = {"local": 1.0, "slurm": 5.0, "ray": 1.0}  # unless a setting says otherwise
+MOST_COMMANDS = 4  # of Slurm, for one verb: partitions, nodes, reservations, jobs
 MakeEngine = Callable[[str], Engine]  # by the name of a cluster
 
 
@@ -43,13 +44,14 @@ def run(settings: Settings) -> None:
     make_engine = engine_of(settings, hands)
     make_directory(path.parent, hands.are_many)
     journal = opened(cluster_directory(settings) / "cluster.sqlite", path)
-    engine = EngineWithTimeout(make_engine(journal.cluster()))
+    engine = EngineWithTimeout(make_engine(journal.cluster()), answer_seconds_of(settings))
+    clock = steady(max((job.saved for job in journal.present()), default=0.0))
 
     def make() -> ClusterService:
         return ClusterService(
             journal,
             engine,
-            time.time,
+            clock,
             policy=settings.cluster_policy,
             rules=rules,
             bounds=bounds_of(settings),
@@ -60,13 +62,25 @@ def run(settings: Settings) -> None:
     loop = ServiceLoop(make, look_seconds_of(settings))
     with Server(path, loop, journal.cluster(), access_of(settings, hands)) as server:
         serve(server, loop, settings.idle_exit_seconds)
-    path.unlink(missing_ok=True)
     hands.end()
     journal.close()
 
 
 def look_seconds_of(settings: Settings) -> float:
     return settings.cluster_look_seconds or LOOK_SECONDS[settings.cluster_engine]
+
+
+def answer_seconds_of(settings: Settings) -> float:
+    """Return how long a verb of the engine may take."""
+    of_slurm = MOST_COMMANDS * SECONDS + 2.0
+    return of_slurm if settings.cluster_engine == "slurm" else ANSWER_SECONDS
+
+
+def steady(least: float) -> Callable[[], float]:
+    """Return a clock that begins at the Unix time, or at `least` if the system's clock was set
+    back, and then follows neither corrections of that clock nor the time of a suspend."""
+    ahead = max(time.time(), least) - time.monotonic()
+    return lambda: time.monotonic() + ahead
 
 
 def access_of(settings: Settings, hands: Hands) -> Access:
@@ -157,6 +171,7 @@ def serve(server: Server, loop: ServiceLoop, idle_seconds: float) -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(f"the service of jobs listens on {server.path}", file=sys.stderr, flush=True)
     loop.run(tell, stopped)
+    server.path.unlink(missing_ok=True)  # clients that come now start another service
     server.shutdown()
 
 

@@ -146,12 +146,12 @@ class Server(socketserver.ThreadingUnixStreamServer):
                 service.cancel(id)
                 return self._view(service, user, id)
             case LookAtJobs(id, all):
-                return cluster_view(service, user, id, all, self._cluster, time.time())
+                return cluster_view(service, user, id, all, self._cluster, service.clock())
             case LookAtUse() as asked:
                 return service.uses(asked, None if has_all_rights(user) else user)
 
     def _view(self, service: ClusterService, user: str, id: str) -> JobView:
-        return cluster_view(service, user, id, False, self._cluster, time.time()).jobs[0]
+        return cluster_view(service, user, id, False, self._cluster, service.clock()).jobs[0]
 
     def _submitted(self, service: ClusterService, user: str, wish: Submit) -> str:
         """Raises InvalidValue, DoesNotFit, and LimitExceeded."""

@@ -69,8 +69,9 @@ class ClusterService:
         keep: Retention = ALL,
     ) -> None:
         """`engine` has to be of the journal's cluster, and `rules` have to have `told`. `clock`
-        returns Unix time. Without `hands` all jobs are of the service's own user."""
-        self._journal, self._engine, self._clock, self._bounds = journal, engine, clock, bounds
+        returns Unix time, without leaps. Without `hands` all jobs are of the service's own
+        user."""
+        self._journal, self._engine, self.clock, self._bounds = journal, engine, clock, bounds
         self._hands = hands or Hands()
         self._acts = Acts(journal.cluster(), engine, self._hands, bounds.beat)
         self._records = Records(journal)
@@ -86,6 +87,7 @@ class ClusterService:
         self._swept = NEVER  # when all running leases were last looked at
         self._decided: list[EngineAct] = []
         self._sights: dict[str, Sight] = {}  # of active jobs, in the last step
+        self._counted: dict[str, float] = {}  # when an active job's seconds were last counted
         self._troubles = Troubles()
         self.nodes: Mapping[str, Node] = {}  # the engine's last answer
         self.engine_trouble = ""  # of the last step: why the engine did not answer, or has no nodes
@@ -101,7 +103,7 @@ class ClusterService:
             return known
         if not PART.fullmatch(id):
             raise InvalidValue(f"an id of a job has 1 to 64 of a-z, 0-9 and '-', and not {id!r}")
-        now = self._clock()
+        now = self.clock()
         job = JobRecord(id=id, user=user, directory=directory, spec=spec, submitted=now)
         self._request(now, job)
         return self._write(now, job, "submitted")
@@ -119,7 +121,7 @@ class ClusterService:
     def cancel(self, id: str) -> JobRecord:
         """Cancel a job. Cancelling a finished job has no effect. Raises UnknownJob."""
         job = self.job(id)
-        now = self._clock()
+        now = self.clock()
         if job.state == "queued":
             return self._settle(now, job, Outcome(CANCELLED, "cancelled"))
         if job.is_active and not job.is_cancelled:
@@ -188,12 +190,12 @@ class ClusterService:
 
     def look(self) -> EngineLook:
         """Ask the engine for the next decision."""
-        asks_for_all = not 0 <= self._clock() - self._swept < self._bounds.sweep
+        asks_for_all = not 0 <= self.clock() - self._swept < self._bounds.sweep
         return look_at(self._engine, self._records.leases(), asks_for_all)
 
     def decide(self, look: EngineLook) -> None:
         """Decide after a look, which has to be newer than the last decision."""
-        now = self._clock()
+        now = self.clock()
         self.engine_trouble = look.trouble
         before = held(self._records.active())
         self._see_nodes(now, look.nodes)
@@ -219,7 +221,7 @@ class ClusterService:
 
     def settle(self, started: Started) -> None:
         """Write the outcome of a start. The job may have been cancelled meanwhile."""
-        job, now = self._records[started.job], self._clock()  # a start may take seconds
+        job, now = self._records[started.job], self.clock()  # a start may take seconds
         if started.lease:
             handle = started.lease.handle
             self._write(now, job, "started", handle, handle=handle, since=now)
@@ -292,7 +294,10 @@ class ClusterService:
             case "end":
                 why = {"reason": verdict.reason, "sentence": sight.reason}
                 job = self._write(now, job, "end", verdict.reason, state="ending", **why)
-                self._kill(lease_of(job))
+                if verdict.reason in REFUSALS:  # closed first, so that it cannot begin meanwhile
+                    self._close(now, job)
+                else:
+                    self._kill(lease_of(job))
             case "kill":
                 self._kill(lease_of(job))
             case "close":
@@ -357,6 +362,7 @@ class ClusterService:
         gangs = self._queues.of(job)
         gangs.finish(now, job.id)
         self._sights.pop(job.id, None)
+        self._counted.pop(job.id, None)
         detail = detail or outcome.sentence
         if outcome.state == "queued" and outcome.what in REFUSALS:
             because = f": {detail}" if detail else ""
@@ -375,6 +381,10 @@ class ClusterService:
         if computed <= job.told:
             return job
         more = computed - job.told
+        if not (job.spec.tells or job.keeps):  # the times of its files leap with their clock
+            before = max(self._counted.get(job.id, 0.0), job.since)
+            more = min(more, max(0.0, now - before) + self._bounds.beat)
+        self._counted[job.id] = now
         gangs = self._queues.of(job)
         gangs.served(now, job, more)
         # Both values change together, since they may be saved before the next change of state.

@@ -103,7 +103,7 @@ def is_in(view: ActiveJob, state: str) -> bool:
 
 
 def waits_for_long(view: ActiveJob) -> bool:
-    starts = is_in(view, "starting") and view.sight.is_pending
+    starts = is_in(view, "starting") and view.sight.is_pending and not view.sight.begun
     return starts and view.seconds > view.bounds.pending
 
 

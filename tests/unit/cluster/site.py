@@ -39,8 +39,8 @@ Asks: TypeAlias = "Callable[[Site, str], None]"
 class Troubled(LocalEngine):
     """The engine of this machine, parts of which fail on demand of a test."""
 
-    def __init__(self, cluster: str, nodes: str) -> None:
-        super().__init__(cluster, declared(nodes))
+    def __init__(self, cluster: str, nodes: str, python: str = sys.executable) -> None:
+        super().__init__(cluster, declared(nodes), python)
         self.cannot_kill = False
         self.said: dict[str, Node] = {}  # of nodes, instead of what is so
         self.statuses: dict[str, Status] = {}  # of jobs

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import sqlite3
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, Thread
 
@@ -18,14 +19,14 @@ import pytest
 
 from jupyter_gpushare._core import GangRules
 from jupyter_gpushare.cluster import service
-from jupyter_gpushare.cluster.engines.engine import Node, Start, Status
-from jupyter_gpushare.cluster.jobs import OVERDUE, RANK_LOST, Spec
+from jupyter_gpushare.cluster.engines.engine import Lease, Node, Start, Status
+from jupyter_gpushare.cluster.jobs import NO_ROOM, NOT_STARTED, OVERDUE, RANK_LOST, Spec
 from jupyter_gpushare.cluster.journal import JobEvent
 from jupyter_gpushare.cluster.launch import generation
 from jupyter_gpushare.cluster.loop import ServiceLoop
 from jupyter_gpushare.cluster.service import ClusterService
 from jupyter_gpushare.cluster.views import cluster_view
-from jupyter_gpushare.errors import DoesNotFit, InvalidValue, UnknownJob
+from jupyter_gpushare.errors import ConnectionLost, DoesNotFit, InvalidValue, UnknownJob
 from jupyter_gpushare.settings import JobPolicy
 from jupyter_gpushare.wire.jobs import JobView
 
@@ -146,6 +147,17 @@ def test_gittins_asks_a_job_to_yield_that_outlasts_all_that_have_finished(
     site.finish(long=LONG)
     site.until_state(short="done")
     assert ("ask" in site.events("long")) == (policy == "gittins")
+
+
+def test_a_job_is_not_charged_for_a_leap_of_the_clock_of_its_files(site: Site) -> None:
+    directory = site.begin("a", ENDLESS, STEP, tells=False)
+    site.until(lambda: site.service.run_seconds(site.job("a")) > 0)
+    before = time.time() - 36_000
+    os.utime(directory / "g1" / generation.MASTER, (before, before))
+    site.steps()
+    charged = site.service.run_seconds(site.job("a"))
+    assert charged < 3600
+    site.until(lambda: site.service.run_seconds(site.job("a")) > charged)
 
 
 def test_a_job_that_does_not_resume_is_never_asked_to_yield(site: Site) -> None:
@@ -314,6 +326,37 @@ def test_a_job_that_finds_no_room_waits_and_costs_a_number(site: Site, make_job:
     assert starts[2] - starts[1] >= 2 * site.bounds.postponed
 
 
+@pytest.mark.parametrize(("state", "reason"), [("pending", NO_ROOM), ("running", NOT_STARTED)])
+def test_a_job_that_the_engine_starts_just_as_it_is_given_up_does_nothing_and_is_started_again(
+    tmp_path: Path, state: str, reason: str
+) -> None:
+    """Its launcher begins once it may, which is after the look and before the kill."""
+    may_begin, python = tmp_path / "may_begin", tmp_path / "python"
+    waits = f"until [ -e {may_begin} ]; do sleep 0.01; done"
+    python.write_text(f'#!/bin/sh\n{waits}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+
+    def make_engine(cluster: str) -> Troubled:
+        return Troubled(cluster, "n0=2", str(python))
+
+    with contextlib.closing(Site(tmp_path, make_engine=make_engine)) as site:
+        site.restart(pending=0.1, begin=0.1)
+        job, kill = site.submit("a", 20, STEP, resumes=False), site.engine.kill
+
+        def kill_late(lease: Lease) -> None:
+            may_begin.touch()
+            until(lambda: not site.engine.poll([lease]) or (job / "g1" / "ran").exists())
+            kill(lease)
+
+        site.engine.kill, site.engine.statuses = kill_late, {"a": Status(state)}
+        site.until(lambda: reason in site.events("a") or site.job("a").is_over)
+        assert not site.job("a").is_over
+        site.engine.statuses = {}
+        site.restart(begin=10.0)
+        site.finish(a=20)
+        assert site.job("a").generation == 2
+
+
 @pytest.mark.system
 @pytest.mark.parametrize("verb", ["nodes", "ask_yield", "kill", "start"])
 def test_a_job_comes_and_goes_while_the_engine_does_not_answer(site: Site, verb: str) -> None:
@@ -352,6 +395,26 @@ def running(site: Site) -> Iterator[ServiceLoop]:
     finally:
         stopped.set()
         runs.join()
+
+
+def test_a_service_that_ends_takes_no_job(site: Site, make_job: Makes) -> None:
+    loop, stopped = ServiceLoop(site.made, 0.0), Event()
+    directory = str(make_job(5, STEP))
+
+    def submit() -> None:
+        loop.ask(lambda it: it.submit("a", "", directory, Spec(1)))
+
+    with ThreadPoolExecutor(1) as people:
+
+        def tell(_: ClusterService) -> None:
+            asked.append(people.submit(submit))
+            stopped.set()
+
+        asked: list[Future[None]] = []
+        loop.run(tell, stopped)
+        with pytest.raises(ConnectionLost, match="has just ended"):
+            asked[0].result(SECONDS)
+    assert site.journal.job("a") is None
 
 
 @pytest.mark.parametrize("verb", ["nodes", "start", "kill", "poll", "adopt"])

@@ -45,6 +45,7 @@ def job(state: State = "running", **fields: Any) -> JobRecord:
         (job("yielding", is_cancelled=True), Sight(), 0, Verdict("end", j.CANCELLED)),
         (job("starting"), Sight(is_pending=True), 10, WAIT),
         (job("starting"), Sight(is_pending=True), 11, Verdict("end", j.NO_ROOM)),
+        (job("starting"), Sight(is_pending=True, begun=["n0"]), 11, WAIT),  # it has begun since
         (job("starting"), Sight(begun=["n0"]), 60, WAIT),
         (job("starting"), Sight(begun=["n0"]), 61, Verdict("end", j.NOT_STARTED)),
         (job("starting"), Sight(begun=["n0"], pended=5.0), 65, WAIT),

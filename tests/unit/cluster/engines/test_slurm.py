@@ -17,8 +17,9 @@ from jupyter_gpushare.cluster.engines.engine import Lease, Node, Refused, Start,
 from jupyter_gpushare.cluster.engines.sbatch import options_in, options_of_job, reservation_in
 from jupyter_gpushare.cluster.engines.slurm import SlurmEngine
 from jupyter_gpushare.cluster.engines.slurm_nodes import node_of
-from jupyter_gpushare.cluster.hands.command import Ran
+from jupyter_gpushare.cluster.hands.command import SECONDS, Ran
 from jupyter_gpushare.cluster.looks.looks import look_at
+from jupyter_gpushare.cluster.program import answer_seconds_of
 from jupyter_gpushare.errors import EngineUnavailable, InvalidValue, JobFailed, NoRoom
 from jupyter_gpushare.jobs.connection import Cluster
 from jupyter_gpushare.jobs.job import submit
@@ -139,6 +140,25 @@ def test_a_look_asks_slurm_as_often_for_twenty_jobs_as_for_one(
             asked.append(log.read_text().split())
     slurm.run("scancel", *(lease.handle for lease in leases))
     assert asked == [["scontrol", "scontrol", "squeue"]] * 2  # partitions, nodes, jobs
+
+
+def test_a_look_has_time_for_each_of_its_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them may take SECONDS."""
+    notes = f'echo "$*" >> {tmp_path / "log"}'
+    shows = """case "$*" in
+        *nodes) echo "NodeName=n0 State=IDLE Gres=gpu:2 Partitions=all";;
+        *partitions) echo "PartitionName=all Nodes=n0 State=UP Default=YES";;
+        *reservations) echo "ReservationName=lab Nodes=n0";;
+    esac"""
+    script(tmp_path / "scontrol", f"{notes}\n{shows}")
+    script(tmp_path / "squeue", notes)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    look = look_at(SlurmEngine("c", ["--reservation=lab"]), [], True)
+    assert (look.nodes, look.found) == ({"n0": Node(2)}, set())
+    ran = (tmp_path / "log").read_text().splitlines()
+    assert answer_seconds_of(Settings(cluster_engine="slurm")) > len(ran) * SECONDS
 
 
 @pytest.mark.system
