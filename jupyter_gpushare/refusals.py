@@ -139,6 +139,8 @@ def _words(kind: inspect.Type) -> str:
 
 def _number(kind: inspect.FloatType | inspect.IntType) -> str:
     noun = "a number" if isinstance(kind, inspect.FloatType) else "a whole number"
+    if isinstance(kind, inspect.FloatType) and kind.ge and kind.le:
+        return f"{noun} from {kind.ge:g} to {kind.le:g}"
     least = "" if kind.ge is None else f" from {kind.ge:g} on"
     most = "" if kind.le is None or kind.gt is None else f" and at most {kind.le:g}"
     return noun + (f" above {kind.gt:g}" if kind.gt is not None else least) + most

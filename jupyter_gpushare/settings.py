@@ -309,15 +309,26 @@ def descriptions() -> dict[str, str]:
 
 
 def as_environment(settings: Settings) -> dict[str, str]:
-    """Return the settings that differ from their defaults, or from what a child process would
-    inherit, for its environment."""
+    """Return the settings that differ from their defaults, for the environment of a child
+    process."""
     default = Settings()
-    values = {PREFIX + name.upper(): name for name in Settings.__struct_fields__}
     return {
-        variable: str(getattr(settings, name))
-        for variable, name in values.items()
-        if variable in os.environ or getattr(settings, name) != getattr(default, name)
+        PREFIX + name.upper(): str(getattr(settings, name))
+        for name in Settings.__struct_fields__
+        if getattr(settings, name) != getattr(default, name)
     }
+
+
+def overriding_environment(settings: Settings) -> dict[str, str]:
+    """Return the environment of child processes for which these settings hold, whatever they would
+    inherit otherwise."""
+    names = {PREFIX + name.upper(): name for name in Settings.__struct_fields__}
+    inherited = {
+        variable: str(getattr(settings, name))
+        for variable, name in names.items()
+        if variable in os.environ
+    }
+    return {**inherited, **as_environment(settings)}
 
 
 def socket_path(settings: Settings) -> Path:

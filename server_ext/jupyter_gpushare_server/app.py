@@ -16,9 +16,9 @@ from traitlets.config import LoggingConfigurable
 from jupyter_gpushare.settings import (
     PREFIX,
     Settings,
-    as_environment,
     descriptions,
     load,
+    overriding_environment,
     socket_path,
 )
 from jupyter_gpushare.tools import usage_report
@@ -141,7 +141,7 @@ class GpuShareExtension(Delegate, LoggingConfigurable):
     def _export(self, own: dict[str, str]) -> None:
         """Put the settings into the environment, which kernels inherit from the server."""
         path = {f"{PREFIX}SOCKET": str(socket_path(self.settings))}
-        for name, value in {**as_environment(self.settings), **path, **own}.items():
+        for name, value in {**overriding_environment(self.settings), **path, **own}.items():
             self._undo.callback(_set_environment, name, os.environ.get(name))
             _set_environment(name, value)
 

@@ -10,7 +10,14 @@ import pytest
 
 from jupyter_gpushare import _core
 from jupyter_gpushare.errors import InvalidValue
-from jupyter_gpushare.settings import Settings, as_environment, descriptions, load, socket_path
+from jupyter_gpushare.settings import (
+    Settings,
+    as_environment,
+    descriptions,
+    load,
+    overriding_environment,
+    socket_path,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,7 +63,7 @@ def test_settings_hold_where_an_inherited_variable_says_otherwise(
     others = {"AUTO": "1", "POLICY": "las", "HOST_CAPACITY_BYTES": "7", "RULEBOOK": "/rules"}
     for name, value in others.items():
         monkeypatch.setenv(f"JUPYTER_GPUSHARE_{name}", value)
-    child = load({**os.environ, **as_environment(settings)})
+    child = load({**os.environ, **overriding_environment(settings)})
     assert all(getattr(child, name.lower()) == getattr(settings, name.lower()) for name in others)
 
 
