@@ -138,9 +138,18 @@ class Store:
             (self._directory / ORDERS).stat()
             yield
         except FileNotFoundError:
-            if not (self._directory / ORDERS).exists():
-                _remove(self._directory)
+            if (self._directory / ORDERS).exists():
+                raise
+            self._remove_parts()
             raise SystemExit(FENCED) from None
+
+    def _remove_parts(self) -> None:
+        """Remove unfinished checkpoints, and the directory if it is empty then. A network file
+        system may deny orders that are there, so finished checkpoints stay."""
+        for part in self._directory.glob(".it-*"):
+            _remove(part)
+        with suppress(OSError):
+            self._directory.rmdir()
 
 
 def _remove(path: Path) -> None:

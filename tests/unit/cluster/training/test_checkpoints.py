@@ -158,6 +158,24 @@ def test_a_generation_that_was_given_up_saves_nothing_where_a_library_makes_its_
         assert [path.name for path in job.iterdir()] == ["g1.closed"]
 
 
+def test_finished_checkpoints_stay_where_the_orders_of_a_generation_are_not_found(
+    job: Path,
+) -> None:
+    one = Store(environment(job, 1))
+    one.commit(1, writes())
+    orders = job / "g1" / store.ORDERS
+    orders.rename(job / "away")
+    with pytest.raises(SystemExit):
+        one.commit(2, writes())
+    (job / "away").rename(orders)
+    assert [path.name for path in sorted(orders.parent.glob("*it-*"))] == ["it-000000001"]
+
+
+def test_a_file_that_a_save_does_not_find_is_its_own_error(job: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="tokenizer"):
+        Store(environment(job, 1)).commit(1, lambda part: (part / "tokenizer.json").stat())
+
+
 # --- what is said of it --------------------------------------------------------------------------
 
 
