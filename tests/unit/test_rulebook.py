@@ -106,7 +106,7 @@ ERRORS = (
     ("[groups.'']", "a table in [groups] has no name"),
     ("[groups]\na = 1", "[groups.a] is a table, not 1"),
     ("[groups.a]\nwieght = 1", "wieght in [groups.a] is not known; members, "),
-    ("[groups.a]\nweight = 0", "weight in [groups.a] = 0 is wrong; right is a number above 0"),
+    ("[groups.a]\nweight = 0", "weight in [groups.a] = 0 is wrong; right is a number from 0.001"),
     ("[groups.a]\ntrusted = 1", "trusted in [groups.a] = 1 is wrong; right is true or false"),
     ("[quotas]\nlane = '3 GB'", "lane in [quotas] = '3 GB' is wrong; right is a size in bytes"),
     ("[quotas.users.a]\nsessions = 1.5", "sessions in [quotas.users.a] = 1.5 is wrong; right"),
