@@ -131,7 +131,8 @@ def _words(kind: inspect.Type) -> str:
     if isinstance(kind, (inspect.FloatType, inspect.IntType)):
         return _number(kind)
     if isinstance(kind, inspect.StrType):
-        return "text" if kind.max_length is None else f"text of 1 to {kind.max_length} characters"
+        length = kind.max_length
+        return "text" if length is None else f"text of 1 to {length} Unicode characters"
     return {inspect.BoolType: "true or false", inspect.ListType: "a list"}.get(
         type(kind), "an object"
     )

@@ -137,8 +137,10 @@ def _named(column: Column, cell: str) -> str:
 
 def _natural(table: Table, of_title: Callable[[str], int] = len) -> list[int]:
     """Return the width that each column would have with enough room, with its gap."""
+    from rich.cells import cell_len  # Chinese characters are two columns wide
+
     cells = zip(*table.rows, strict=True)
-    widest = [max(map(len, column)) for column in cells] or [0] * len(table.columns)
+    widest = [max(map(cell_len, column)) for column in cells] or [0] * len(table.columns)
     return [
         GAP + max(of_title(column.title), column.least, min(width, column.cut or width))
         for column, width in zip(table.columns, widest, strict=True)

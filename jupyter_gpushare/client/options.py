@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
@@ -11,11 +12,12 @@ from msgspec import Meta
 
 from .. import refusals
 from ..errors import InvalidValue, UnknownOption
-from ..format import size
+from ..format import plain, size
 from ..wire.messages import MAX_NAME_LENGTH, MAX_WEIGHT, MIN_WEIGHT
 
 PLACE = ("device", "devices")  # fixed for the life of a session
 LIVE = ("weight", "priority")  # may change in an open session
+NAME = r"(?s)\A(?!.*[\ud800-\udfff]).*\S"  # not blank, and in Unicode
 MOST_BYTES = 1 << 62
 UNITS = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 
@@ -26,13 +28,19 @@ Wanted: TypeAlias = Literal["auto", "off"] | int
 class Options(msgspec.Struct, forbid_unknown_fields=True):
     """The options and the limits that are known here; the broker checks further ones."""
 
-    name: Annotated[str, Meta(pattern=r"\S", max_length=MAX_NAME_LENGTH)] = "python"
+    name: Annotated[str, Meta(pattern=NAME, max_length=MAX_NAME_LENGTH)] = "python"
     device: str | None = None
     devices: Annotated[int, Meta(ge=1)] = 1
     weight: Annotated[float, Meta(ge=MIN_WEIGHT, le=MAX_WEIGHT)] = 1.0
     priority: int = 0
     remaining_iterations: Annotated[int, Meta(ge=0)] | None = None
     squeeze: str | int = "auto"
+
+
+def name_from(path: str) -> str:
+    """Return the name of a session for the program or notebook at this path; it may be empty. Names
+    of files need not be UTF-8."""
+    return plain(os.path.basename(path)).strip()[:MAX_NAME_LENGTH]
 
 
 def check(given: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 KEYS = "arrow keys: another notebook; q: end"
 FRAME_LINES = 4  # header, titles, the reason of the chosen notebook, keys
 MOST_NAME = 36
+LEAST_FIELDS = 2  # beside the name: position and state
 
 
 class Field(NamedTuple):
@@ -76,7 +77,8 @@ class Screen(NamedTuple):
             yield _row(line.cells, fields, "reverse" if number == chosen else "")
         reason = all_lines[chosen].cells["Reason"] if all_lines else ""
         yield _cut(f"{all_lines[chosen].cells['Notebook']}: {reason}" if reason else "", width)
-        yield Text(f"and {more} more; {KEYS}" if more else KEYS, style="dim", end="")
+        keys = _cut(f"and {more} more; {KEYS}" if more else KEYS, width)
+        yield Text(keys.plain, style="dim", end="")
 
 
 def header(snapshot: Snapshot) -> str:
@@ -135,8 +137,11 @@ def _device(device: DeviceView) -> str:
 
 
 def _fields(width: int) -> list[Field]:
-    """Return the columns. The name, and then the reason, get the remaining width."""
+    """Return the columns. The name, and then the reason, get the remaining width. A narrow terminal
+    has no room for the last ones."""
     name, fields = NAME, list(FIELDS)
+    while _width([name, *fields]) > width and len(fields) > LEAST_FIELDS:
+        fields.pop()
     for field in WIDER:
         if _width([name, *fields, field]) <= width:
             fields.append(field)
@@ -168,6 +173,8 @@ def _row(cells: dict[str, str], fields: list[Field], style: str) -> Text:
 def _cut(said: str, width: int) -> Text:
     from rich.text import Text
 
-    text = Text(said if len(said) <= width else said.removesuffix(".ipynb"))
+    text = Text(said)
+    if text.cell_len > width:
+        text = Text(said.removesuffix(".ipynb"))
     text.truncate(width, overflow="ellipsis")
     return text

@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from .. import refusals
-from ..errors import UNREADABLE, LimitExceeded, ProtocolError
+from ..errors import UNREADABLE, InvalidValue, LimitExceeded, ProtocolError
 from .jobs import FromCluster, ToCluster
 from .messages import (
     PROTOCOL,
@@ -119,7 +119,7 @@ _from_broker: msgspec.json.Decoder[ToClient] = msgspec.json.Decoder(ToClient)
 
 
 def encode(message: Message) -> bytes:
-    """Return one frame: length, then JSON."""
+    """Return one frame: length, then JSON. Raises as `encode_body` does."""
     return frame(encode_body(message))
 
 
@@ -134,8 +134,15 @@ def encoded(part: object) -> bytes:
 
 
 def encode_body(message: Message) -> bytes:
-    """Return the JSON alone, for channels where each message is a datagram."""
-    return _encoder.encode(message)
+    """Return the JSON alone, for channels where each message is a datagram. Raises InvalidValue for
+    text that is not Unicode, such as the name of a file in another encoding."""
+    try:
+        return _encoder.encode(message)
+    except UnicodeEncodeError as error:
+        raise InvalidValue(
+            f"{error.object[: refusals.SHOWN_LENGTH]!r} has a character that UTF-8 lacks;"
+            " choose another name"
+        ) from None
 
 
 def decode_from_client(body: bytes | bytearray | memoryview) -> ToBroker:

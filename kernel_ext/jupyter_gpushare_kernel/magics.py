@@ -13,6 +13,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from jupyter_gpushare.client.notebook.sharing import cell_ended, current, start, stop
 from jupyter_gpushare.client.notebook.waiting_line import WaitingLine
+from jupyter_gpushare.client.options import name_from
 from jupyter_gpushare.client.session.session import Session
 from jupyter_gpushare.errors import GpuShareError, InvalidValue
 from jupyter_gpushare.jobs.connection import Cluster, ask
@@ -21,7 +22,7 @@ from jupyter_gpushare.jobs.submission import Wanted
 from jupyter_gpushare.refusals import nearest
 from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import MAX_NAME_LENGTH, Change, SetPolicy
+from jupyter_gpushare.wire.messages import Change, SetPolicy
 from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
 from . import arguments, sentences
@@ -280,8 +281,7 @@ def default_name(names: dict[str, Any]) -> str:
     """Return what the front end calls this notebook: Jupyter by environment, VS Code by a
     variable."""
     path = os.environ.get("JPY_SESSION_NAME") or names.get("__vsc_ipynb_file__") or ""
-    name = os.path.basename(str(path)).strip()[:MAX_NAME_LENGTH]
-    return name or f"kernel {os.getpid()}"
+    return name_from(str(path)) or f"kernel {os.getpid()}"
 
 
 def _options(session: Session) -> dict[str, Any]:

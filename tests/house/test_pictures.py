@@ -243,6 +243,20 @@ def test_a_full_screen_has_the_same_columns_in_each_state_and_counts_what_it_doe
     assert "student_03 " in [*Screen("", snapshot_of(long)).texts(80, 24)][2].plain
 
 
+def test_a_narrow_screen_has_fewer_columns_and_no_line_is_too_wide() -> None:
+    views = [WAITING, replace(IDLE, name="\u7b14\u8bb0\u672c" * 20)]
+    for width in range(30, 90):
+        lines = [*Screen("", snapshot_of(*views)).texts(width, 24)]
+        assert max(line.cell_len for line in lines) <= width
+        assert "w.ipynb" in lines[2].plain
+        assert "waiting" in lines[2].plain
+
+
+def test_a_name_in_wide_characters_is_shown_whole_where_there_is_room() -> None:
+    name = "\u7b14\u8bb0\u672c" * 4
+    assert name in text_of(snapshot_of(replace(IDLE, name=name)))
+
+
 def test_notebooks_that_take_turns_are_said_to_and_stand_still() -> None:
     taking = [
         replace(IDLE, id="b", name="b.ipynb", state="running", busy=True),

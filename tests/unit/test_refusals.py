@@ -18,6 +18,7 @@ import pytest
 import jupyter_gpushare as gpushare
 from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.client.notebook import sharing
+from jupyter_gpushare.client.options import name_from
 from jupyter_gpushare.errors import InvalidValue, ProtocolError, UnknownOption
 from jupyter_gpushare.settings import PREFIX, Settings
 from jupyter_gpushare.simulator import recorder as record
@@ -71,9 +72,10 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "too urgent": ({"priority": 1000}, "a priority is from -100 to 100, not 1000"),
     "no device": ({"devices": 0}, "devices is 0, and should be a whole number from 1 on"),
     "a number as device": ({"device": 7}, "device is 7, and should be text"),
-    "nameless": ({"name": ""}, "name is '', and should be text of 1 to 200 characters"),
-    "blank": ({"name": "  "}, "name is '  ', and should be text of 1 to 200 characters"),
-    "endless": ({"name": LONG}, "and should be text of 1 to 200 characters"),
+    "nameless": ({"name": ""}, "name is '', and should be text of 1 to 200 Unicode characters"),
+    "blank": ({"name": "  "}, "name is '  ', and should be text of 1 to 200 Unicode characters"),
+    "no Unicode": ({"name": "a\udcff"}, r"name is 'a\udcff', and should be text of 1 to"),
+    "endless": ({"name": LONG}, "and should be text of 1 to 200 Unicode characters"),
     "undone": ({"remaining_iterations": -1}, "should be a whole number from 0 on"),
 }
 
@@ -109,6 +111,10 @@ def test_an_unknown_option_is_a_type_error_as_everywhere_in_python(settings: Set
         with pytest.raises(TypeError, match="did you mean weight"):
             entered(call, settings, wieght=3)
     assert issubclass(UnknownOption, InvalidValue)
+
+
+def test_a_file_whose_name_is_not_in_unicode_has_a_name_for_others() -> None:
+    assert name_from("/home/ada/n\udcff.ipynb") == "n\N{REPLACEMENT CHARACTER}.ipynb"
 
 
 LOOPS: dict[str, tuple[tuple[Any, ...], str]] = {
@@ -241,6 +247,7 @@ LINES = {
     "simulate --generate 0": (2, "--generate: a number from 1 on, not '0'"),
     "simulate --generate 2 --seed x": (2, "--seed: a whole number, not 'x'"),
     "simulate --generate 2 --capacity big": (2, "--capacity: bytes, or a size as in 24GiB"),
+    "simulate --generate 2 --capacity 99999999TiB": (2, "--capacity: 99999999TiB is too large"),
     "simulate --generate 2 --user-weights u1": (2, "--user-weights: names and weights as in a=2"),
     "simulate --generate 2 --user-weights =2": (2, "--user-weights: names and weights as in a=2"),
     "simulate --generate 2 --squeeze half": (2, "--squeeze: "),

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...errors import BrokerUnavailable, NoRoom
 from ...settings import Settings, load
 from ...wire import launch
-from ...wire.messages import MAX_NAME_LENGTH
 from ..checkpoints import checkpoint
 from ..end_of_wait import hide_our_frames
-from ..options import check, check_loop
+from ..options import check, check_loop, name_from
 from ..session.session import Session
 from .cells import Cells
 from .overrides import applied
@@ -216,7 +215,7 @@ def start(settings: Settings | None = None, **options: Any) -> Session:
 
 def _start(settings: Settings | None, options: Mapping[str, Any]) -> _Sharing:
     global _sharing
-    options = {"name": _name_of_script(), **options}
+    options = {"name": name_from(sys.argv[0]) or "python", **options}
     check(options)
     stop()
     sharing = _Sharing(Session(settings, **options))
@@ -231,10 +230,6 @@ def _start(settings: Settings | None, options: Mapping[str, Any]) -> _Sharing:
         _end(sharing)
         raise
     return sharing
-
-
-def _name_of_script() -> str:
-    return os.path.basename(sys.argv[0]).strip()[:MAX_NAME_LENGTH] or "python"
 
 
 def stop() -> None:

@@ -8,6 +8,7 @@ import re
 from ...errors import InvalidValue
 from ...wire.jobs import Gpus, gpus_in
 
+MOST = 1 << 62  # no number of the scheduler is larger
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
@@ -44,7 +45,13 @@ def lanes(text: str) -> int:
 def count(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"a number from 1 on, not {text!r}")
-    return int(text)
+    return _bounded(int(text), text)
+
+
+def _bounded(number: float, text: str) -> int:
+    if number > MOST:
+        raise argparse.ArgumentTypeError(f"{text} is too large")
+    return int(number)
 
 
 def gpus(text: str) -> Gpus:
@@ -95,4 +102,4 @@ def size(text: str) -> int:
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(B|KiB|MiB|GiB|TiB)?", text)
     if found is None or float(found[1]) == 0:
         raise argparse.ArgumentTypeError(f"bytes, or a size as in 24GiB, not {text!r}")
-    return int(float(found[1]) * UNITS[found[2] or "B"])
+    return _bounded(float(found[1]) * UNITS[found[2] or "B"], text)
