@@ -140,8 +140,16 @@ def _words(kind: inspect.Type) -> str:
 
 def _number(kind: inspect.FloatType | inspect.IntType) -> str:
     noun = "a number" if isinstance(kind, inspect.FloatType) else "a whole number"
-    if isinstance(kind, inspect.FloatType) and kind.ge and kind.le:
-        return f"{noun} from {kind.ge:g} to {kind.le:g}"
-    least = "" if kind.ge is None else f" from {kind.ge:g} on"
-    most = "" if kind.le is None or kind.gt is None else f" and at most {kind.le:g}"
-    return noun + (f" above {kind.gt:g}" if kind.gt is not None else least) + most
+    return noun + _range(kind)
+
+
+def _range(kind: inspect.FloatType | inspect.IntType) -> str:
+    if kind.ge is not None:
+        return f" from {_plain(kind.ge)} " + ("on" if kind.le is None else f"to {_plain(kind.le)}")
+    bounds = {"above": kind.gt, "at most": kind.le}
+    said = [f"{word} {_plain(bound)}" for word, bound in bounds.items() if bound is not None]
+    return " ".join(["", " and ".join(said)]) if said else ""
+
+
+def _plain(bound: float) -> str:
+    return f"{bound:.15g}"

@@ -11,15 +11,17 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from msgspec import Meta
 
 import jupyter_gpushare as gpushare
 from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.client.notebook import sharing
 from jupyter_gpushare.client.options import name_from
 from jupyter_gpushare.errors import InvalidValue, ProtocolError, UnknownOption
+from jupyter_gpushare.refusals import right
 from jupyter_gpushare.settings import PREFIX, Settings
 from jupyter_gpushare.simulator import recorder as record
 from jupyter_gpushare.tools import cli
@@ -57,6 +59,25 @@ def refusal_of(call: Callable[..., object], *words: object, **options: object) -
         call(*words, **options)
     assert is_one_plain_sentence(str(refusal.value))
     return str(refusal.value)
+
+
+# --- bounds ---------------------------------------------------------------------------------------
+
+BOUNDS = {
+    "a number": Annotated[float, Meta()],
+    "a number above 0": Annotated[float, Meta(gt=0)],
+    "a number above 0 and at most 0.5": Annotated[float, Meta(gt=0, le=0.5)],
+    "a number at most 2": Annotated[float, Meta(le=2)],
+    "a number from 0 to 1000000000": Annotated[float, Meta(ge=0, le=1e9)],
+    "a whole number from 0 on": Annotated[int, Meta(ge=0)],
+    "a whole number from 0 to 1099511627776": Annotated[int, Meta(ge=0, le=1 << 40)],
+    "a whole number from -100 to 100": Annotated[int, Meta(ge=-100, le=100)],
+}
+
+
+@pytest.mark.parametrize("sentence", BOUNDS)
+def test_both_bounds_of_a_number_are_said(sentence: str) -> None:
+    assert right(BOUNDS[sentence]) == sentence
 
 
 # --- Python ---------------------------------------------------------------------------------------
