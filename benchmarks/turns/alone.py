@@ -1,11 +1,11 @@
 """The cost of sharing for a notebook that is alone: iteration time with sharing over without.
 
 Blocks of iterations with sharing on and off alternate in one process, so that a change of the
-machine's pace falls on both; the ratio is the median over the blocks of several trainings, since
-the places of a model in memory change its ratio by some percent. The training uses one thread,
-since other processes of the machine would otherwise determine the result. `boundary_us` is the
-session's part alone; `added` is the increase of an iteration with all hooks and the measurement of
-memory.
+machine's pace falls on both; the ratio is the median over the blocks of many trainings, since
+the places of a model in memory change its ratio by some percent, and neighbours of a virtual
+machine change a block by as much. The training uses one thread, since other processes of the
+machine would otherwise determine the result. `boundary_us` is the session's part alone; `added` is
+the increase of an iteration with all hooks and the measurement of memory.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from measure import Figure, broker, in_turn, publish
 from jupyter_gpushare.client.notebook.sharing import cell_ended, session
 from jupyter_gpushare.settings import Settings
 
-WIDTHS = {1: 128, 10: 512, 100: 1536}  # approximate milliseconds of an iteration: layer width
-SECONDS = 18.0  # for each of them
-TRAININGS = 6
+WIDTHS = {1: 128, 10: 512}  # approximate milliseconds of an iteration: layer width
+SECONDS = 72.0  # for each of them
+TRAININGS = 24
 PAIRS = 4  # of blocks, for each training
 LOOPS = 20_000
 

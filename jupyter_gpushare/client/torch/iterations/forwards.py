@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from threading import get_ident
 from typing import Protocol
 
@@ -29,15 +28,15 @@ class Floor:
     """The fewest bytes when one of the recent forwards began: at least RECENT_FORWARDS of them."""
 
     def __init__(self) -> None:
-        self._fewest = deque([sys.maxsize, sys.maxsize], maxlen=2)
+        self._fewest = self._fewest_before = sys.maxsize
 
     def note(self, size: int, forwards: int) -> int:
         """Note the live bytes when a forward begins, after `forwards` others. Return by how much
         they are above the floor."""
         if forwards % RECENT_FORWARDS == 0:
-            self._fewest.append(size)
-        self._fewest[-1] = min(self._fewest[-1], size)
-        return size - min(self._fewest)
+            self._fewest, self._fewest_before = size, self._fewest
+        self._fewest = min(self._fewest, size)
+        return size - min(self._fewest, self._fewest_before)
 
 
 class Forwards:
@@ -45,14 +44,18 @@ class Forwards:
 
     def __init__(self, memory: LiveBytes) -> None:
         self._memory = memory
-        self.forget()
+        self._start()
 
-    def forget(self) -> None:
-        """Begin to count anew: a candidate has come."""
+    def _start(self) -> None:
         self._count = 0
         self._of_process = Floor()
         self._of_thread = Floor()
         self._thread = 0
+
+    def forget(self) -> None:
+        """Begin to count anew: a candidate has come."""
+        if self._count:
+            self._start()
 
     def note(self) -> bool:
         """Note that a forward begins in this thread. Return whether it is inference and no

@@ -60,12 +60,14 @@ class BoundaryProfile:
         return is_boundary
 
     def _is_boundary(self, candidate: Candidate) -> bool:
-        if candidate == self.chosen:
+        chosen = self.chosen
+        if candidate == chosen:
             self._seen.clear()
             return True
-        if self.chosen is not None and self._has_changed(candidate):
+        if chosen is not None and self._has_changed(candidate):
             self._start()
-        if self.chosen is None:
+            chosen = None
+        if chosen is None:
             self._record(candidate)
             return candidate[0] == "step"
         return False
@@ -80,11 +82,11 @@ class BoundaryProfile:
     def is_last_step(self, candidate: Candidate) -> bool:
         """Return whether the chosen `zero_grad` follows this step: then the step was the last of
         the iteration, and no backward of live tensors follows."""
-        cycle = list(self._live)  # in the order of an iteration
-        if self.chosen not in cycle or candidate not in cycle:
+        chosen = self.chosen
+        if chosen is None or chosen[0] != "zero_grad":
             return False
-        before_chosen = cycle[cycle.index(self.chosen) - 1]
-        return self.chosen[0] == "zero_grad" and candidate == before_chosen
+        cycle = list(self._live)  # in the order of an iteration
+        return candidate == cycle[cycle.index(chosen) - 1]
 
     def _has_changed(self, candidate: Candidate) -> bool:
         self._seen[candidate] += 1
