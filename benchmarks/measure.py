@@ -8,10 +8,11 @@ import json
 import os
 import platform
 import statistics
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +26,7 @@ from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Shutdown
 
 RESULTS = Path(__file__).resolve().parent.parent / "build" / "bench.json"
+NO_SLEEP = "/dev/cpu_dma_latency"  # for root alone
 Way = TypeVar("Way")
 
 
@@ -72,6 +74,19 @@ def broker(device: str = "host", **settings: object) -> Iterator[tuple[Settings,
             yield chosen, client
         with Client.connect(chosen, "benchmark") as client:  # the first may have ended
             client.ask(Shutdown())
+
+
+@contextmanager
+def awake_cores() -> Iterator[None]:
+    """While the file is open, the kernel keeps cores from sleeping deeper than this number of
+    us."""
+    with ExitStack() as opened:
+        try:
+            latency = opened.enter_context(open(NO_SLEEP, "wb", buffering=0))
+            latency.write((0).to_bytes(4, sys.byteorder))
+        except OSError as error:
+            print(f"the cores may sleep: {error}", file=sys.stderr)
+        yield
 
 
 def in_turn(

@@ -257,7 +257,9 @@ def section(pool: Executor) -> Section:
             f"{ITERATION_SECONDS:g} s; the 5 s after which it is given back, our turns of "
             f"{Settings().quantum_seconds:g} s and the first {Settings().boost_seconds:g} s of a "
             "cell, which we prefer, are to the same scale. A short cell is wanted each "
-            f"{GAP} iterations.",
+            f"{GAP} iterations. Cores are kept from sleeping: one that has slept wakes in 0.1 ms "
+            "on this virtual machine, which delays each part of an iteration where one notebook "
+            "computes at a time.",
             "All have one limit on what their processes and our lane have together of private "
             f"memory since they were opened: {LIMITS[True]:g} times the sum of what each takes "
             f"alone at its peak, where they fit, and {LIMITS[False]:.2f} times, where they do "

@@ -22,17 +22,15 @@ more in a virtual machine, would be most of the result. The figures `with_sleep`
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import multiprocessing
 import socket
 import statistics
 import sys
 import time
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
-from measure import Figure, broker, percentile, publish
+from measure import Figure, awake_cores, broker, percentile, publish
 from process import compute
 
 from jupyter_gpushare.client.session.memory import WholeProcess
@@ -47,7 +45,6 @@ TURN_SECONDS = 0.02  # at most, where the other has had all its turns
 WARM_UP = 10  # of each block: sockets, caches, the other process waking up
 MESSAGE = bytes(64)
 PROMISED = "at_1_ms_"  # the figures whose ratio is
-NO_SLEEP = "/dev/cpu_dma_latency"  # for root alone
 
 
 class Known(WholeProcess):
@@ -142,19 +139,6 @@ def measure(
     for process in processes:
         process.join()
     return floor, [time for blocks in zip(a, b, strict=True) for time in change_overs(*blocks)]
-
-
-@contextlib.contextmanager
-def awake_cores() -> Iterator[None]:
-    """While the file is open, the kernel keeps cores from sleeping deeper than this number of
-    us."""
-    with contextlib.ExitStack() as opened:
-        try:
-            latency = opened.enter_context(open(NO_SLEEP, "wb", buffering=0))
-            latency.write((0).to_bytes(4, sys.byteorder))
-        except OSError as error:
-            print(f"the cores may sleep: {error}")
-        yield
 
 
 def figures(prefix: str, floor: list[float], across: list[float]) -> list[Figure]:
