@@ -359,8 +359,9 @@ class Lab:
         self.page.evaluate(f"() => void window.jupyterapp.commands.execute({words})")
 
     def row(self, name: str) -> Any:
-        """Return a notebook's row of the panel's table."""
-        return self.panel.locator("tbody.jp-GpuShare-notebook", has_text=name)
+        """Return a notebook's row of the panel's table. Rows of others may name it in a reason."""
+        own_name = self.page.locator(".jp-GpuShare-name", has_text=name)
+        return self.panel.locator("tbody.jp-GpuShare-notebook", has=own_name)
 
     def choose_theme(self, name: str) -> None:
         """Choose `Light`, `Dark` or `Dark High Contrast`."""
