@@ -78,8 +78,7 @@ def broker(device: str = "host", **settings: object) -> Iterator[tuple[Settings,
 
 @contextmanager
 def awake_cores() -> Iterator[None]:
-    """While the file is open, the kernel keeps cores from sleeping deeper than this number of
-    us."""
+    """Keep cores from sleeping within the block, where this process may; else say that they may."""
     with ExitStack() as opened:
         try:
             latency = opened.enter_context(open(NO_SLEEP, "wb", buffering=0))

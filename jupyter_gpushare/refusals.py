@@ -144,12 +144,10 @@ def _number(kind: inspect.FloatType | inspect.IntType) -> str:
 
 
 def _range(kind: inspect.FloatType | inspect.IntType) -> str:
-    if kind.ge is not None:
-        return f" from {_plain(kind.ge)} " + ("on" if kind.le is None else f"to {_plain(kind.le)}")
-    bounds = {"above": kind.gt, "at most": kind.le}
-    said = [f"{word} {_plain(bound)}" for word, bound in bounds.items() if bound is not None]
-    return " ".join(["", " and ".join(said)]) if said else ""
-
-
-def _plain(bound: float) -> str:
-    return f"{bound:.15g}"
+    if kind.ge is not None and kind.le is not None:
+        return f" from {kind.ge} to {kind.le}"
+    if kind.ge is not None and kind.lt is None:
+        return f" from {kind.ge} on"
+    bounds = {"from": kind.ge, "above": kind.gt, "below": kind.lt, "at most": kind.le}
+    said = " and ".join(f"{word} {end}" for word, end in bounds.items() if end is not None)
+    return f" {said}" if said else ""

@@ -27,7 +27,7 @@ What: TypeAlias = Literal[
     "device", "group", "opened", "requested", "granted", "finished", "reported", "closed"
 ]
 # Bounds that keep sums of many values finite, since a record may come from outside.
-Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000_000)]
 Bytes: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 62)]
 
 

@@ -24,7 +24,7 @@ ALONE = -1  # the end of a lane that no other session uses at the same time
 KEY_LENGTH = 32  # hexadecimal digits of the key to a handoff slot
 SEALED = "s-"  # the prefix of an id that only its secret opens
 MAX_NAME_LENGTH = 200  # of a session's name; a broker cuts longer ones
-MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
+MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000
 WEIGHTS = f"a number from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}"
 
 

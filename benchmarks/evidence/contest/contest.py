@@ -20,7 +20,7 @@ from multiprocessing import connection, get_context
 from typing import Any, NamedTuple
 
 from lanes.memory import lane_bytes
-from measure import awake_cores, rotated
+from measure import rotated
 
 from evidence.contest.limit import Limit
 from evidence.contest.notebooks import Diary, Notebook, work
@@ -33,8 +33,8 @@ ITERATIONS = 96  # of all trainings of a run
 LENGTHS = (1.7, 0.5, 1.2, 0.6)  # of the trainings, over their mean; in turn
 # the cells of a training, and the iterations whose time is the pause between two of them
 CELLS, PAUSE = 2, 4
-# The notebook of short cells wants half of its share beside the most trainings: of all that it
-# wants, a part that comes late at the start is made up.
+# Beside the most trainings the short cells want half of that notebook's share: if they wanted more
+# than all of it, each would wait for those before, and the longest queue would decide the figure.
 SHORT_CELLS, SHORT_ITERATIONS, GAP = 4, 3, 24
 PICTURES, SHORT_PICTURES = 96, 32
 # by whether they fit: part of the sum of their peaks, each alone
@@ -166,9 +166,8 @@ def main() -> None:
     print(json.dumps(os.getloadavg()[0]), flush=True)
     rounds = (a_round(number, WAYS, LIMITS) for number in range(ROUNDS))
     pairs = (a_round(number, COMPARED, {True: LIMITS[True]}) for number in range(PAIRS))
-    with awake_cores():
-        for done in chain(*rounds, *pairs):
-            print(json.dumps(done), flush=True)
+    for done in chain(*rounds, *pairs):
+        print(json.dumps(done), flush=True)
 
 
 if __name__ == "__main__":
