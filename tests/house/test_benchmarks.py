@@ -83,13 +83,18 @@ def test_a_failed_measure_is_an_error(trees: Any, part: Any, tmp_path: Path, cap
 def test_the_comparison_with_other_ways_misses_what_is_above_its_target(part: Any) -> None:
     pytest.importorskip("matplotlib")
     compare = part("evidence.compare")
+    stocks = {"training": 100.0, compare.SHORT: 16.0}
 
-    def missed(ours: float, short: float, *failed: str, counts: Any = compare.COUNTS) -> list[int]:
+    def missed(
+        ours: float, short: float, *failed: str, idle: float = 0, counts: Any = compare.COUNTS
+    ) -> list[int]:
         runs = []
         for count, way in product(counts, (compare.STOCK, compare.OURS)):
-            training = ours if way == compare.OURS else 100.0
-            cells = {"training": [(0.0, training)], compare.SHORT: [(0.0, short)]}
-            diaries = {name: compare.Diary([], cells[name]) for name in cells}
+            is_ours = way == compare.OURS
+            ends = {"training": ours, compare.SHORT: short} if is_ours else stocks
+            diaries = {
+                name: compare.Diary([(idle * end, end)], [(0.0, end)]) for name, end in ends.items()
+            }
             runs.append(compare.Run(way.name, count, True, 1.0, 0, 0, diaries, failed))
         figures = compare.promises(compare.Contest(0.0, runs))
         return [number for number, figure in enumerate(figures) if not figure.is_met]
@@ -97,5 +102,6 @@ def test_the_comparison_with_other_ways_misses_what_is_above_its_target(part: An
     assert missed(102.0, 16.0) == []
     assert missed(115.0, 16.1) == [0, 1, 3]
     assert missed(115.1, 16.0) == [0, 1, 2]
-    assert missed(102.0, 16.0, "training 1") == [4]
-    assert missed(102.0, 16.0, counts=()) == [0, 1, 2, 3]
+    assert missed(100.0, 16.0, idle=0.4) == [4]
+    assert missed(102.0, 16.0, "training 1") == [5]
+    assert missed(102.0, 16.0, counts=()) == [0, 1, 2, 3, 4]
