@@ -165,7 +165,8 @@ class Turn:
             self.handoff_slot.send(self.handoff_slot.name, "")
 
     def withdraw(self) -> None:
-        """End the wait after an interrupt, also if a grant is already on its way."""
+        """End the wait after an interrupt, also if a grant or a refusal is already on its way."""
+        self.refusal = None
         self._usage.stop_wait()
         self._usage.measure_anew()
         self.stop_holding()

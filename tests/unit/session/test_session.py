@@ -140,6 +140,26 @@ def test_a_cancellation_that_comes_after_the_wait_does_not_end_the_next_one(
     assert waiter.line() == "granted True"
 
 
+def test_a_refusal_that_comes_with_an_interrupt_does_not_end_the_next_wait(
+    settings: Settings, opened: Opened, holder: Client
+) -> None:
+    waiter = opened("waiter")
+
+    def refused_and_interrupted(wait: m.Wait) -> None:
+        with Client.connect(settings) as admin:
+            admin.ask(m.Cancel(waiter.id))
+        waiter._link.await_message()
+        raise KeyboardInterrupt
+
+    waiter.on_wait = refused_and_interrupted
+    with pytest.raises(KeyboardInterrupt):
+        waiter.enter()
+    waiter.on_wait = lambda wait: None
+    holder.send(m.Finish(1))
+    waiter.enter()
+    assert waiter.holding
+
+
 def test_a_demand_that_can_never_fit_is_reported_once_and_tried_again(
     settings: Settings, opened: Opened
 ) -> None:
