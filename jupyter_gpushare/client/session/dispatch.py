@@ -106,10 +106,11 @@ class Dispatch:
             self._link.say(self._usage.report(time.monotonic(), holding))
 
     def _on_room(self, message: Room) -> None:
-        """Note the room. If the session waits and needs more, it reports that its demand has to be
-        measured: it needs a turn to learn how far it can be squeezed."""
+        """Note the room. A session that waits reports at once if its demand has another margin now,
+        or has to be measured: it needs a turn to learn how far it can be squeezed."""
         self._lane_use.leave_room(message.bytes)
-        if self._turn.waiting and self._owner.memory.has_to_learn():
+        memory = self._owner.memory
+        if self._turn.waiting and (memory.has_to_learn() or memory.has_news):
             self._link.say(self._usage.report(time.monotonic(), self._turn.holding))
 
     def _on_wait(self, wait: Wait) -> None:

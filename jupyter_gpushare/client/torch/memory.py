@@ -164,14 +164,14 @@ class TorchMemory:
         return demand
 
     def _measured(self) -> Demand:
-        demand = self.estimator.demand(self._capacity, self._kept)
+        demand = self.estimator.demand(self._left(), self._kept)
         whole = self._needs(demand)
         self.squeeze.lack_room(whole > self._left())
         learns_first = self._learns_first or whole > self._capacity
         if demand is None or (learns_first and self.squeeze.is_learning()):
             return Demand(max(self.peak(), self._kept), 0, measured=False)
         self._learns_first = False
-        options = self.squeeze.options(self.estimator.unlimited(demand, self._capacity))
+        options = self.squeeze.options(self.estimator.unlimited(demand, self._left()))
         if not options:
             return demand
         return Demand(demand.persistent_bytes, options[0].bytes, True, options)
@@ -181,7 +181,7 @@ class TorchMemory:
         has ended."""
         if demand is None:
             return self._first_peak
-        return demand.persistent_bytes + self.estimator.unlimited(demand, self._capacity)
+        return demand.persistent_bytes + self.estimator.unlimited(demand, self._left())
 
     def _left(self) -> int:
         return min(self._room, self._capacity)
@@ -223,9 +223,12 @@ class TorchMemory:
         self.has_news = self.has_news or bool(self.estimator.recent)
 
     def leave_room(self, size: int) -> None:
-        """Note that the other sessions leave this one `size` bytes of the device."""
+        """Note that the other sessions leave this one `size` bytes of the device. The margin of the
+        demand depends on it."""
+        before = self.estimator.demand(self._left(), self._kept)
         self._room = size
-        demand = self.estimator.demand(self._capacity, self._kept)
+        demand = self.estimator.demand(self._left(), self._kept)
+        self.has_news = self.has_news or demand != before
         self.squeeze.lack_room(self._needs(demand) > self._left())
 
     def has_to_learn(self) -> bool:

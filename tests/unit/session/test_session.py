@@ -140,6 +140,33 @@ def test_a_cancellation_that_comes_after_the_wait_does_not_end_the_next_one(
     assert waiter.line() == "granted True"
 
 
+ITERATES = """
+import sys
+import time
+import torch
+import jupyter_gpushare as gpushare
+
+kept, *sizes = map(int, sys.argv[2:])  # MiB
+kept = torch.ones(kept << 18)
+with gpushare.session(name=sys.argv[1], squeeze="off"):
+    for size in gpushare.iterations(20 * sizes):
+        torch.ones(size << 18)
+        time.sleep(0.02)
+    print("done", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.system
+def test_a_margin_for_what_varies_waits_for_no_memory_of_a_script_that_has_trained(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPUSHARE_HOST_CAPACITY_BYTES", f"{155 << 20}")
+    monkeypatch.setenv("JUPYTER_GPUSHARE_QUANTUM_SECONDS", "0.05")
+    trains, varies = run(ITERATES, "trains", 64, 1, 1), run(ITERATES, "varies", 1, 40, 80)
+    assert (trains.line(), varies.line()) == ("done", "done")
+
+
 def test_a_refusal_that_comes_with_an_interrupt_does_not_end_the_next_wait(
     settings: Settings, opened: Opened, holder: Client
 ) -> None:

@@ -107,6 +107,17 @@ def test_a_margin_takes_no_more_than_the_device_has():
         assert memory.demand().ephemeral_bytes == expected
 
 
+def test_a_margin_takes_no_more_than_the_other_sessions_leave_and_a_change_is_news():
+    memory = TorchMemory()
+    memory.want_squeeze("off")
+    iterate(memory, 1, 1000, 10)
+    persistent = memory.demand().persistent_bytes
+    for room, expected, is_news in ((1300, 1200, False), (1100, 1100, True), (500, 1000, True)):
+        memory.leave_room(persistent + room)
+        assert memory.has_news is is_news
+        assert memory.demand().ephemeral_bytes == expected
+
+
 def test_a_demand_forgets_the_distant_past():
     memory = TorchMemory()
     iterate(memory, 1, MIB, *[1000] * estimator.WINDOW)

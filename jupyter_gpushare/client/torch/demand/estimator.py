@@ -95,21 +95,21 @@ class Estimator:
         unknown."""
         return max((iteration.ephemeral for iteration in tuple(self.recent)), default=0)
 
-    def demand(self, capacity: int, kept: int = 0) -> Demand | None:
-        """Return the demand on a device of `capacity` bytes, of a process that has at least `kept`
-        of them; None until two iterations have ended."""
+    def demand(self, room: int, kept: int = 0) -> Demand | None:
+        """Return the demand of a process that has at least `kept` bytes, on a device where `room`
+        bytes are not another's; None until two iterations have ended."""
         recent = tuple(self.recent)
         if not recent:
             return None
         persistent = max(kept, *(iteration.persistent for iteration in recent))
-        return Demand(persistent, _ephemeral(recent, capacity - persistent), measured=True)
+        return Demand(persistent, _ephemeral(recent, room - persistent), measured=True)
 
-    def unlimited(self, demand: Demand, capacity: int) -> int:
+    def unlimited(self, demand: Demand, room: int) -> int:
         """Return the ephemeral bytes of that demand without a limit."""
         before = tuple(self._unlimited or ())
         if not before:
             return demand.ephemeral_bytes
-        return max(self.needed(), _ephemeral(before, capacity - demand.persistent_bytes))
+        return max(self.needed(), _ephemeral(before, room - demand.persistent_bytes))
 
 
 def _ephemeral(recent: tuple[Iteration, ...], room: int) -> int:
