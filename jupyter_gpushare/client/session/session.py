@@ -248,8 +248,7 @@ class Session:
         is_ours = self in _living  # a forked child has neither the place nor the lane
         _living.discard(self)
         try:
-            # Another thread may have the lock for longer, while it waits for the broker.
-            if is_ours and self._link.lock.acquire(timeout=LOOK_SECONDS):
+            if is_ours and self._link.lock.acquire(blocking=False):
                 try:
                     self._say_goodbye()
                 finally:
