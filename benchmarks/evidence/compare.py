@@ -166,8 +166,8 @@ def _total_over_stock(contest: Contest, count: int) -> Figure:
 
 def _beside_most(ours: Sequence[Run], stock: Sequence[Run]) -> Iterator[Figure]:
     what = f"{COUNTS[-1]} trainings:"
-    short, stocks = (percentile(latencies(runs) or [math.inf], 50) for runs in (ours, stock))
-    ratio = short / stocks if math.isfinite(stocks) else math.inf
+    short, stocks = latencies(ours), latencies(stock)
+    ratio = statistics.median(short) / statistics.median(stocks) if short and stocks else math.inf
     yield Figure(f"{what} median short cell over {STOCK.name}", ratio, target=MOST_OF_SHORT)
     part = statistics.median([*map(idle, ours)] or [math.inf])
     yield Figure(f"{what} part of the total in which none computes", part, target=MOST_IDLE)

@@ -3,9 +3,9 @@
 Blocks of iterations with sharing on and off alternate in one process, so that a change of the
 machine's pace falls on both; the ratio is the median over the blocks of many trainings, since
 single trainings differ by some percent, and neighbours of a virtual machine change a block by as
-much. The training uses one thread, since other processes of the
-machine would otherwise determine the result. `boundary_us` is the session's part alone; `added` is
-the increase of an iteration with all hooks and the measurement of memory.
+much. The training uses one thread, since other processes of the machine would otherwise determine
+the result. `boundary_us` is the session's part alone; `added` is the increase of an iteration with
+all hooks and the measurement of memory.
 """
 
 from __future__ import annotations

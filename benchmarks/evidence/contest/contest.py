@@ -33,8 +33,8 @@ ITERATIONS = 96  # of all trainings of a run
 LENGTHS = (1.7, 0.5, 1.2, 0.6)  # of the trainings, over their mean; in turn
 # the cells of a training, and the iterations whose time is the pause between two of them
 CELLS, PAUSE = 2, 4
-# Beside the most trainings the short cells want half of that notebook's share: if they wanted more
-# than all of it, each would wait for those before, and the longest queue would decide the figure.
+# Beside the most trainings the short cells want less than that notebook's share: if they wanted
+# more, each would wait for those before, and the length of the queue would decide the figure.
 SHORT_CELLS, SHORT_ITERATIONS, GAP = 4, 3, 24
 PICTURES, SHORT_PICTURES = 96, 32
 # by whether they fit: part of the sum of their peaks, each alone

@@ -106,12 +106,14 @@ class Dispatch:
             self._link.say(self._usage.report(time.monotonic(), holding))
 
     def _on_room(self, message: Room) -> None:
-        """Note the room. A session that waits reports at once if its demand has another margin now,
-        or has to be measured: it needs a turn to learn how far it can be squeezed."""
+        """Note the room. Outside of its turn a session reports at once if the margin of its demand
+        has changed, since another session may wait for those bytes. If it waits and needs more, it
+        reports that its demand has to be measured: it needs a turn to learn how far it can be
+        squeezed."""
         self._lane_use.leave_room(message.bytes)
-        memory = self._owner.memory
-        if self._turn.waiting and (memory.has_to_learn() or memory.has_news):
-            self._link.say(self._usage.report(time.monotonic(), self._turn.holding))
+        memory, holding = self._owner.memory, self._turn.holding
+        if (memory.has_news and not holding) or (self._turn.waiting and memory.has_to_learn()):
+            self._link.say(self._usage.report(time.monotonic(), holding))
 
     def _on_wait(self, wait: Wait) -> None:
         if wait.turn == self._turn.number and (self._turn.waiting or self._residency.returning):

@@ -75,7 +75,6 @@ class Turn:
                 self._begin_wait()
             ask_for_place()
             with self._link.lock, contextlib.suppress(ConnectionLost):
-                self._say_news()
                 self._link.connected().send(Request(self.number))  # or the next registration does
             self._await_grant()
         except BaseException:
@@ -296,9 +295,6 @@ class Turn:
         """Leave the lane. If this process now has more of the device than the broker knows, tell
         the broker before another session has the turn and its room."""
         self._lane_use.leave()
-        self._say_news()
-
-    def _say_news(self) -> None:
         if self._usage.has_news:
             self._link.say(self._usage.report(time.monotonic(), self.holding))
 

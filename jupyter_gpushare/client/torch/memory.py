@@ -164,7 +164,7 @@ class TorchMemory:
         return demand
 
     def _measured(self) -> Demand:
-        demand = self.estimator.demand(self._left(), self._kept)
+        demand = self._estimate()
         whole = self._needs(demand)
         self.squeeze.lack_room(whole > self._left())
         learns_first = self._learns_first or whole > self._capacity
@@ -182,6 +182,9 @@ class TorchMemory:
         if demand is None:
             return self._first_peak
         return demand.persistent_bytes + self.estimator.unlimited(demand, self._left())
+
+    def _estimate(self) -> Demand | None:
+        return self.estimator.demand(self._left(), self._kept)
 
     def _left(self) -> int:
         return min(self._room, self._capacity)
@@ -225,9 +228,9 @@ class TorchMemory:
     def leave_room(self, size: int) -> None:
         """Note that the other sessions leave this one `size` bytes of the device. The margin of the
         demand depends on it."""
-        before = self.estimator.demand(self._left(), self._kept)
+        before = self._estimate()
         self._room = size
-        demand = self.estimator.demand(self._left(), self._kept)
+        demand = self._estimate()
         self.has_news = self.has_news or demand != before
         self.squeeze.lack_room(self._needs(demand) > self._left())
 
