@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+
+_INHERITED = object()
+
+
+class _Placed(NamedTuple):
+    place: Any
+    name: str
+    wrapper: Any
+    original: Any  # or `_INHERITED`
 
 
 class Patches:
     """Wrappers in their places. `undo` removes them, except where other code has wrapped the place,
-    too."""
+    too. An interrupt in the middle leaves the rest to the next `undo`."""
 
     def __init__(self) -> None:
-        self._undo = contextlib.ExitStack()
+        self._placed: list[_Placed] = []
 
     def wrap(self, place: Any, name: str, around: Callable[[Any], Any]) -> None:
         """Put around(function) in the place of a function; do nothing if there is none."""
@@ -22,18 +30,16 @@ class Patches:
             self.put(place, name, functools.wraps(original)(around(original)))
 
     def put(self, place: Any, name: str, wrapper: Any) -> None:
-        is_inherited, original = name not in vars(place), vars(place).get(name)
+        original = vars(place).get(name, _INHERITED)
+        self._placed.append(_Placed(place, name, wrapper, original))  # before an interrupt may come
         setattr(place, name, wrapper)
 
-        def restore() -> None:
-            if vars(place).get(name) is not wrapper:
-                return
-            if is_inherited:
-                delattr(place, name)
-            else:
-                setattr(place, name, original)
-
-        self._undo.callback(restore)
-
     def undo(self) -> None:
-        self._undo.close()
+        while self._placed:
+            place, name, wrapper, original = self._placed[-1]
+            if vars(place).get(name) is wrapper:
+                if original is _INHERITED:
+                    delattr(place, name)
+                else:
+                    setattr(place, name, original)
+            self._placed.pop()

@@ -293,6 +293,7 @@ def test_an_interrupt_at_any_moment_loses_nothing(tmp_path: Path) -> None:
             assert is_same(gradients(model), found)
             assert is_same(run(program), stock)
         assert squeezed.told_of_trouble == []
+        assert_nothing_is_left()
     assert hits > 10
 
 
@@ -312,6 +313,7 @@ def test_an_interrupt_in_any_function_is_raised(tmp_path: Path, pace: float) -> 
     raised = {name for name in functions if _is_raised_in(name, iterate)}
     assert {"_forward_left", "pack", "unpack"} < raised
     assert len(raised) > 100
+    assert_nothing_is_left()
 
 
 def _functions_of(run: Callable[[], object]) -> set[str]:
